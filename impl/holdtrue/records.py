@@ -1,0 +1,356 @@
+"""What goes in and what comes out: the validated input of an add, the stored record, the hit of a search.
+
+Owns every limit on input. A limit is checked before anything is embedded, queued or written, so bad input leaves no
+trace. Lengths count code points of the text as given.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import time
+import unicodedata
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdtrue.clock import now_us, to_iso, to_us
+from holdtrue.errors import InvalidInput, TextBlank, TextTooLong
+
+TEXT_LIMIT = 50_000
+QUERY_LIMIT = 2_000
+NAME_LIMIT = 1_024
+TAG_LIMIT = 200
+TAGS_LIMIT = 64
+METADATA_LIMIT = 10_000
+BATCH_LIMIT = 1_000
+SEARCH_LIMIT = 200
+LIST_LIMIT = 500
+
+_INVISIBLE = ("Z", "C")
+_REPLACEMENT = "\ufffd"
+
+
+def valid_unicode(text: str) -> str:
+    """The text with each lone surrogate replaced by U+FFFD: UTF-8 has no way to write one."""
+    if text.isascii():
+        return text
+    return "".join(_REPLACEMENT if "\ud800" <= character <= "\udfff" else character for character in text)
+
+
+def new_id() -> str:
+    """A UUIDv7 as text: 48 bits of milliseconds, 12 bits of the rest of the millisecond, 62 random bits.
+
+    RFC 9562, section 5.7 with method 3 of 6.2; the standard library has none before Python 3.14.
+    """
+    milliseconds, rest_ns = divmod(time.time_ns(), 1_000_000)
+    fraction = rest_ns * 4096 // 1_000_000
+    tail = int.from_bytes(os.urandom(8)) & ((1 << 62) - 1)
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail
+    return str(uuid.UUID(int=value))
+
+
+def text_digest(text: str) -> bytes:
+    """32 bytes that are equal for texts equal after NFC: the identity of a text within its user and project."""
+    return hashlib.sha256(unicodedata.normalize("NFC", text).encode()).digest()
+
+
+def check_text(value: object, *, name: str = "text") -> str:
+    """Text fit to be stored.
+
+    Raises `InvalidInput` for a non-string or a NUL, `TextBlank` for text without a visible character, `TextTooLong` over
+    50,000 code points.
+    """
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be a string, not {type(value).__name__}.", hint="Pass the memory as text.")
+    if len(value) > TEXT_LIMIT:
+        raise TextTooLong(f"{name} has {len(value):,} characters; the limit is {TEXT_LIMIT:,}.")
+    if "\0" in value:
+        raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it: text in a store never holds NUL.")
+    text = valid_unicode(value)
+    if not text.strip() or all(unicodedata.category(character)[0] in _INVISIBLE for character in text):
+        raise TextBlank(f"{name} is blank.")
+    return text
+
+
+def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
+    """A label such as a user, project or key, in NFC. Empty is allowed: it is the default scope."""
+    if not isinstance(value, str):
+        raise InvalidInput(
+            f"{name} must be a string, not {type(value).__name__}.", hint=f"Leave {name} out, or pass text."
+        )
+    if len(value) > limit:
+        raise InvalidInput(f"{name} has {len(value):,} characters; the limit is {limit:,}.", hint="Use a shorter one.")
+    if "\0" in value:
+        raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it.")
+    return unicodedata.normalize("NFC", valid_unicode(value))
+
+
+def check_tags(value: object) -> tuple[str, ...]:
+    """Distinct tags in sorted order. A bare string is refused: it would become one tag a letter."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidInput(f"tags must be a list of strings, not {type(value).__name__}.", hint='Write ["ops", "db"].')
+    tags = {check_name(tag, name="each tag", limit=TAG_LIMIT) for tag in value}
+    if any(not tag.strip() for tag in tags):
+        raise InvalidInput("A tag is blank.", hint="Leave it out.")
+    if len(tags) > TAGS_LIMIT:
+        raise InvalidInput(f"{len(tags)} tags; the limit is {TAGS_LIMIT}.", hint="Use fewer.")
+    return tuple(sorted(tags))
+
+
+def check_metadata(value: object) -> str:
+    """Metadata as canonical JSON text of an object."""
+    if value is None:
+        return "{}"
+    if not isinstance(value, Mapping):
+        raise InvalidInput(
+            f"metadata must be an object, not {type(value).__name__}.", hint='Write {"ticket": "POL-1"}.'
+        )
+    try:
+        text = json.dumps(dict(value), ensure_ascii=False, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"metadata is not JSON: {error}.", hint="Use strings, finite numbers, lists, objects."
+        ) from error
+    if len(text) > METADATA_LIMIT:
+        raise InvalidInput(
+            f"metadata has {len(text):,} characters as JSON; the limit is {METADATA_LIMIT:,}.", hint="Trim it."
+        )
+    if "\\u0000" in text:
+        raise InvalidInput("metadata contains a NUL character.", hint="Remove it.")
+    return valid_unicode(text)
+
+
+def check_count(value: object, *, name: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(f"{name} must be a whole number, not {type(value).__name__}.", hint=f"Use {low} to {high}.")
+    if not low <= value <= high:
+        raise InvalidInput(f"{name} is {value}; it must lie between {low} and {high}.", hint=f"Use {low} to {high}.")
+    return value
+
+
+def check_id(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(
+            f"id must be a string, not {type(value).__name__}.", hint="Use an id from a search or a list."
+        )
+    if not value or len(value) > NAME_LIMIT or "\0" in value:
+        raise InvalidInput("id is empty or malformed.", hint="Use an id from a search or a list.")
+    return valid_unicode(value)
+
+
+@dataclass(frozen=True)
+class NewMemory:
+    """An add that has passed every check. `at_us` is UTC microseconds; `digest` has 32 bytes."""
+
+    text: str
+    digest: bytes
+    user: str
+    project: str
+    session: str
+    speaker: str
+    at_us: int
+    tags: tuple[str, ...]
+    metadata: str
+    source: str
+    key: str | None
+
+    @classmethod
+    def checked(
+        cls,
+        text: object,
+        *,
+        user: object = "",
+        project: object = "",
+        session: object = "",
+        speaker: object = "",
+        at: object = None,
+        tags: object = (),
+        metadata: object = None,
+        source: object = None,
+        key: object = None,
+    ) -> NewMemory:
+        """Check every field. Raises `InvalidInput` or one of its kinds."""
+        good = check_text(text)
+        if key is not None:
+            key = check_name(key, name="key")
+            if not key.strip():
+                raise InvalidInput("key is blank.", hint="Leave it out, or give a key that names this memory.")
+        return cls(
+            text=good,
+            digest=text_digest(good),
+            user=check_name(user, name="user"),
+            project=check_name(project, name="project"),
+            session=check_name(session, name="session"),
+            speaker=check_name(speaker, name="speaker"),
+            at_us=now_us() if at is None else to_us(at, name="at"),
+            tags=check_tags(tags),
+            metadata=check_metadata(metadata),
+            source="" if source is None else check_name(source, name="source"),
+            key=key,
+        )
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which memories a search or list may return. None means any; "" means the default scope alone."""
+
+    user: str | None = None
+    project: str | None = None
+    session: str | None = None
+    tags: tuple[str, ...] = ()
+    since_us: int | None = None
+    until_us: int | None = None
+    as_of_us: int | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        user: object = None,
+        project: object = None,
+        session: object = None,
+        tags: object = None,
+        since: object = None,
+        until: object = None,
+        as_of: object = None,
+    ) -> Filters:
+        """Check every filter. Raises `InvalidInput`, also for a range that ends before it begins."""
+
+        def moment(value: object, name: str) -> int | None:
+            return None if value is None else to_us(value, name=name)
+
+        since_us, until_us = moment(since, "since"), moment(until, "until")
+        if since_us is not None and until_us is not None and until_us < since_us:
+            raise InvalidInput("until lies before since.", hint="Ranges are since <= at < until.")
+        return cls(
+            user=None if user is None else check_name(user, name="user"),
+            project=None if project is None else check_name(project, name="project"),
+            session=None if session is None else check_name(session, name="session"),
+            tags=() if tags is None else check_tags(tags),
+            since_us=since_us,
+            until_us=until_us,
+            as_of_us=moment(as_of, "as_of"),
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """A memory as stored. `id` is a UUIDv7, so ids sort by creation. Times are UTC.
+
+    `created` is True only on the answer to the add that stored it; `sources` counts the adds that said this text;
+    `degraded` says what an add had to leave for later.
+    """
+
+    id: str
+    text: str
+    user: str
+    project: str
+    session: str
+    speaker: str
+    at: dt.datetime
+    created_at: dt.datetime
+    updated_at: dt.datetime
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    source: str
+    revision: int
+    sources: int = 1
+    created: bool = False
+    degraded: tuple[str, ...] = ()
+
+    def as_revision(self, text: str, revision: int) -> Record:
+        """This memory with the text of an earlier revision."""
+        return replace(self, text=text, revision=revision)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; times as ISO 8601 in UTC."""
+        return {
+            "id": self.id,
+            "text": self.text,
+            "user": self.user,
+            "project": self.project,
+            "session": self.session,
+            "speaker": self.speaker,
+            "at": _iso(self.at),
+            "created_at": _iso(self.created_at),
+            "updated_at": _iso(self.updated_at),
+            "tags": list(self.tags),
+            "metadata": dict(self.metadata),
+            "source": self.source,
+            "revision": self.revision,
+            "sources": self.sources,
+        }
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A memory found. `score` lies in [0, 1]; `why` is filled with `explain=True`."""
+
+    record: Record
+    score: float
+    why: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def text(self) -> str:
+        return self.record.text
+
+    def as_dict(self) -> dict[str, Any]:
+        answer = {**self.record.as_dict(), "score": self.score}
+        if self.why:
+            answer["why"] = dict(self.why)
+        return answer
+
+
+class Hits(list[Hit]):
+    """The hits of one search, best first. `degraded` says what the search had to do without; empty when nothing."""
+
+    def __init__(self, hits: Iterable[Hit], *, degraded: Iterable[str] = ()) -> None:
+        super().__init__(hits)
+        self.degraded = tuple(degraded)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """The receipt of a forget: `erased` once no byte is left in database or WAL, else `waiting_for` says why not."""
+
+    id: str
+    forgotten: bool
+    erased: bool
+    waiting_for: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "forgotten": self.forgotten,
+            "erased": self.erased,
+            "waiting_for": list(self.waiting_for),
+        }
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a list, newest first. `total` counts all that match the filters."""
+
+    memories: tuple[Record, ...]
+    total: int
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.memories)
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"memories": [record.as_dict() for record in self.memories], "total": self.total}
+
+
+def _iso(moment: dt.datetime) -> str:
+    return to_iso(to_us(moment, name="time"))

@@ -1,0 +1,1 @@
+"""Finding memories: a query is parsed, two legs look for it in one snapshot, fusion orders what they bring."""

@@ -1,0 +1,259 @@
+"""What a write does to the tables: add, update, forget, inside a transaction that the writer has begun.
+
+Owns: the rules of identity. The same NFC text of one user and project is one memory; a key names one text of one user
+and project. The checks and the write lie in one transaction under the write lock, so no other process comes between.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from holdtrue import failpoints
+from holdtrue.clock import now_us
+from holdtrue.enforces import enforces
+from holdtrue.errors import KeyConflict, NotFound, TextConflict
+from holdtrue.records import NewMemory, Record, new_id, text_digest
+from holdtrue.store import derived, erase
+from holdtrue.store.statements import one, run
+from holdtrue.store.vectors import Vector
+
+_COLUMNS = """m.seq, m.id, m.text, u.name, p.name, s.name, m.speaker, m.at_us, m.created_us, m.updated_us, m.metadata,
+    m.source, m.revision,
+    (SELECT json_group_array(tag) FROM (SELECT tag FROM tags WHERE memory = m.seq ORDER BY tag)),
+    (SELECT coalesce(sum(times), 0) FROM sources WHERE memory = m.seq)"""
+_FROM = """memories m JOIN names u ON u.id = m.user_id JOIN names p ON p.id = m.project_id
+    JOIN names s ON s.id = m.session_id"""
+SELECT_RECORD = f"SELECT {_COLUMNS} FROM {_FROM}"
+
+
+@dataclass(frozen=True)
+class Addition:
+    """One memory to add and the vector of its text; None where no model could make one."""
+
+    memory: NewMemory
+    vector: Vector | None
+
+
+def record_of(row: Sequence[Any], *, created: bool = False) -> Record:
+    """The record of a row of `SELECT_RECORD`."""
+    (
+        _,
+        id_,
+        text,
+        user,
+        project,
+        session,
+        speaker,
+        at,
+        created_us,
+        updated_us,
+        metadata,
+        source,
+        revision,
+        tags,
+        seen,
+    ) = row
+    return Record(
+        id=id_,
+        text=text,
+        user=user,
+        project=project,
+        session=session,
+        speaker=speaker,
+        at=_moment(at),
+        created_at=_moment(created_us),
+        updated_at=_moment(updated_us),
+        tags=tuple(json.loads(tags)),
+        metadata=json.loads(metadata),
+        source=source,
+        revision=revision,
+        sources=seen,
+        created=created,
+    )
+
+
+def find(connection: apsw.Connection, id_: str) -> Sequence[Any]:
+    """The row of `SELECT_RECORD` with this public id. Raises `NotFound`."""
+    row = one(connection, f"{SELECT_RECORD} WHERE m.id = ?", (id_,))
+    if row is None:
+        raise NotFound(f"There is no memory {id_[:80]!r}.", id=id_[:80])
+    return tuple(row)
+
+
+def add_all(connection: apsw.Connection, additions: Sequence[Addition]) -> list[Record]:
+    """Add several memories, all or none."""
+    return [add(connection, addition) for addition in additions]
+
+
+@enforces("INV-007")
+def add(connection: apsw.Connection, addition: Addition) -> Record:
+    """Store a memory, or answer the one that has this text, or this key, already.
+
+    Raises `KeyConflict` when the key was used for another text.
+    """
+    memory = addition.memory
+    now = now_us()
+    user_id = _intern(connection, "user", memory.user)
+    project_id = _intern(connection, "project", memory.project)
+    seq = _seq_of_key(connection, user_id, project_id, memory)
+    if seq is None:
+        seq = _seq_of_digest(connection, user_id, project_id, memory.digest)
+    failpoints.hit("memories.between_check_and_insert")
+    created = seq is None
+    if seq is None:
+        seq = _insert(connection, addition, user_id, project_id, now)
+    if memory.key is not None:
+        run(
+            connection,
+            "INSERT OR IGNORE INTO keys VALUES(?, ?, ?, ?, ?)",
+            (user_id, project_id, memory.key, memory.digest, seq),
+        )
+    run(
+        connection,
+        """INSERT INTO sources VALUES(?, ?, 1, ?)
+           ON CONFLICT(memory, source) DO UPDATE SET times = times + 1, last_us = excluded.last_us""",
+        (seq, memory.source, now),
+    )
+    record = record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0], created=created)
+    _note(connection, now, "add" if created else "add-again", record.id)
+    return record
+
+
+@enforces("INV-006")
+def update(connection: apsw.Connection, id_: str, text: str, vector: Vector | None) -> Record:
+    """Give a memory another text; its vector and all that is derived change in the same transaction.
+
+    `vector` was made from `text`, so whichever of two updates commits last leaves text and vector of its own. The text
+    before stays readable for `as_of`. Raises `NotFound`, or `TextConflict` when another memory has the text.
+    """
+    row = find(connection, id_)
+    seq, old_text, revision = row[0], row[2], row[12]
+    if old_text == text:
+        return record_of(row)
+    user_id, project_id, session_id, at_us, valid_from_us = run(
+        connection, "SELECT user_id, project_id, session_id, at_us, valid_from_us FROM memories WHERE seq = ?", (seq,)
+    )[0]
+    digest = text_digest(text)
+    other = _seq_of_digest(connection, user_id, project_id, digest)
+    if other is not None and other != seq:
+        (other_id,) = run(connection, "SELECT id FROM memories WHERE seq = ?", (other,))[0]
+        raise TextConflict(f"Memory {other_id} has this text already.", id=id_, other=other_id)
+    # Never before the revision it follows: a clock set back must not make a revision end before it began.
+    now = max(now_us(), valid_from_us + 1)
+    run(connection, "INSERT INTO revisions VALUES(?, ?, ?, ?, ?)", (seq, revision, old_text, valid_from_us, now))
+    run(
+        connection,
+        "UPDATE memories SET text = ?, digest = ?, revision = ?, updated_us = ?, valid_from_us = ? WHERE seq = ?",
+        (text, digest, revision + 1, now, now, seq),
+    )
+    derived.purge(connection, seq)
+    failpoints.hit("memories.between_purge_and_build")
+    derived.build(connection, derived.Source(seq, text, user_id, project_id, session_id, at_us, vector))
+    _note(connection, now, "update", id_)
+    return record_of(find(connection, id_))
+
+
+def forget(connection: apsw.Connection, id_: str) -> str:
+    """Remove a memory, its revisions and all that is derived of it; its id stays as a tombstone. Raises `NotFound`."""
+    seq = find(connection, id_)[0]
+    now = now_us()
+    derived.purge(connection, seq)
+    run(connection, "DELETE FROM memories WHERE seq = ?", (seq,))
+    run(connection, "INSERT OR REPLACE INTO tombstones VALUES(?, ?)", (id_, now))
+    erase.enlist(connection, id_)
+    _note(connection, now, "forget", id_)
+    return id_
+
+
+def complete_vector(connection: apsw.Connection, seq: int, text: str, vector: Vector) -> bool:
+    """Give a pending memory its vector, unless its text has changed since it was read. True when it was given."""
+    row = one(
+        connection,
+        """SELECT m.text, m.user_id, m.project_id, m.session_id, m.at_us FROM pending_vectors w
+           JOIN memories m ON m.seq = w.memory WHERE w.memory = ?""",
+        (seq,),
+    )
+    if row is None or row[0] != text:
+        return False
+    derived.purge(connection, seq)
+    derived.build(connection, derived.Source(seq, text, row[1], row[2], row[3], row[4], vector))
+    return one(connection, "SELECT 1 FROM pending_vectors WHERE memory = ?", (seq,)) is None
+
+
+def _insert(connection: apsw.Connection, addition: Addition, user_id: int, project_id: int, now: int) -> int:
+    memory = addition.memory
+    session_id = _intern(connection, "session", memory.session)
+    run(
+        connection,
+        """INSERT INTO memories(id, text, digest, user_id, project_id, session_id, speaker, at_us, valid_from_us,
+             created_us, updated_us, metadata, source, revision) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)""",
+        (
+            new_id(),
+            memory.text,
+            memory.digest,
+            user_id,
+            project_id,
+            session_id,
+            memory.speaker,
+            memory.at_us,
+            memory.at_us,
+            now,
+            now,
+            memory.metadata,
+            memory.source,
+        ),
+    )
+    seq = connection.last_insert_rowid()
+    for tag in memory.tags:
+        run(connection, "INSERT INTO tags(memory, tag) VALUES(?, ?)", (seq, tag))
+    source = derived.Source(seq, memory.text, user_id, project_id, session_id, memory.at_us, addition.vector)
+    derived.build(connection, source)
+    return seq
+
+
+def _seq_of_key(connection: apsw.Connection, user_id: int, project_id: int, memory: NewMemory) -> int | None:
+    if memory.key is None:
+        return None
+    row = one(
+        connection,
+        "SELECT memory, digest FROM keys WHERE user_id = ? AND project_id = ? AND key = ?",
+        (user_id, project_id, memory.key),
+    )
+    if row is None:
+        return None
+    # The digest of the add that brought the key: a retry of it is answered even after the memory was updated.
+    if row[1] != memory.digest:
+        (id_,) = run(connection, "SELECT id FROM memories WHERE seq = ?", (row[0],))[0]
+        raise KeyConflict(f"The key {memory.key[:80]!r} names another text, of memory {id_}.", id=id_)
+    return int(row[0])
+
+
+def _seq_of_digest(connection: apsw.Connection, user_id: int, project_id: int, digest: bytes) -> int | None:
+    row = one(
+        connection,
+        "SELECT seq FROM memories WHERE user_id = ? AND project_id = ? AND digest = ?",
+        (user_id, project_id, digest),
+    )
+    return None if row is None else int(row[0])
+
+
+def _intern(connection: apsw.Connection, kind: str, name: str) -> int:
+    row = one(connection, "SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name))
+    if row is not None:
+        return int(row[0])
+    run(connection, "INSERT INTO names(kind, name) VALUES(?, ?)", (kind, name))
+    return connection.last_insert_rowid()
+
+
+def _note(connection: apsw.Connection, at_us: int, kind: str, id_: str) -> None:
+    run(connection, "INSERT INTO events(at_us, kind, memory) VALUES(?, ?, ?)", (at_us, kind, id_))
+
+
+def _moment(us: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)

@@ -1,0 +1,95 @@
+"""Snapshot readers: each thread reads on its own connection, in a transaction of its own.
+
+Owns: the read connections. A read sees one committed state and waits for no writer, no turnstile and no model: in WAL
+mode a reader takes its snapshot beside whoever writes. Faults it survives: a store that does not exist yet, an older
+schema, a thread that ends (its connection is closed with it), a close while other threads read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from holdtrue import failpoints
+from holdtrue.enforces import enforces
+from holdtrue.errors import StoreClosed, StoreMissing
+from holdtrue.store import schema
+from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
+from holdtrue.store.statements import run
+
+
+class SchemaOutdated(StoreMissing):
+    """The store exists but a writer must bring its schema up to date first."""
+
+    code = "STORE_OUTDATED"
+
+
+class Readers:
+    """The readers of one store in one process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._local = threading.local()
+        self._closed = False
+
+    @contextmanager
+    @enforces("INV-002")
+    def snapshot(self) -> Iterator[StoreConnection]:
+        """A read transaction over one committed state, on this thread's own connection.
+
+        Raises `StoreMissing` where there is no store, `SchemaOutdated` where it is older than this program, or another
+        `StoreError`.
+        """
+        connection = self._connection()
+        try:
+            run(connection, "BEGIN")
+            failpoints.hit("reader.snapshot")
+            yield connection
+        except apsw.Error as error:
+            raise store_error(error, self._folder) from error
+        finally:
+            if connection.in_transaction:
+                run(connection, "ROLLBACK")
+            if self._closed:
+                self._forget()
+
+    def _connection(self) -> StoreConnection:
+        if self._closed:
+            self._forget()
+            raise StoreClosed("The store was closed.")
+        connection: StoreConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._open()
+            self._local.connection = connection
+        connection.check_owner()
+        return connection
+
+    def _open(self) -> StoreConnection:
+        if not (self._folder / DATABASE_NAME).exists():
+            raise StoreMissing(f"There is no store at {self._folder}.")
+        connection = open_connection(self._folder, write=False)
+        try:
+            if schema.version_of(connection) < schema.VERSION:
+                raise SchemaOutdated(f"The store at {self._folder} is not set up yet.")
+        except apsw.Error as error:
+            connection.close()
+            raise store_error(error, self._folder) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _forget(self) -> None:
+        connection: StoreConnection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            self._local.connection = None
+            connection.close()
+
+    def close(self) -> None:
+        """Close this thread's connection; every other thread closes its own at its next use or its end."""
+        self._closed = True
+        self._forget()

@@ -1,0 +1,52 @@
+"""Vectors: how they are written, and whose embedding space they lie in.
+
+Owns: `memories_vec`, the `embedder` entry of `meta`, `pending_vectors`. A vector is written in the transaction of the
+text it belongs to, and only in the space the store has recorded; any other memory waits in `pending_vectors`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import apsw
+
+from holdtrue.store.statements import one, run
+
+DIMENSION = 256
+BYTES = DIMENSION * 4
+_NORM_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A unit vector of `DIMENSION` float32 values, little-endian, and the key of the embedder that made it.
+
+    `blob` is None for a text that has no direction (punctuation, unknown letters): stored, found by its words alone.
+    """
+
+    embedder: str
+    blob: bytes | None
+
+    def usable(self) -> bool:
+        """Finite and of unit length. vec0 accepts anything, then answers NULL distances that sort before real ones."""
+        if self.blob is None or len(self.blob) != BYTES:
+            return False
+        norm = math.sqrt(sum(value * value for value in struct.unpack(f"<{DIMENSION}f", self.blob)))
+        return math.isfinite(norm) and abs(norm - 1.0) <= _NORM_TOLERANCE
+
+
+def recorded_embedder(connection: apsw.Connection) -> str | None:
+    """The key of the embedder whose vectors the store holds; None before the first one."""
+    row = one(connection, "SELECT value FROM meta WHERE name = 'embedder'")
+    return None if row is None else str(row[0])
+
+
+def claim_embedder(connection: apsw.Connection, embedder: str) -> bool:
+    """Record the embedder beside its first vector. False when the store's vectors lie in another space."""
+    recorded = recorded_embedder(connection)
+    if recorded is None:
+        run(connection, "INSERT INTO meta VALUES('embedder', ?)", (embedder,))
+        return True
+    return recorded == embedder

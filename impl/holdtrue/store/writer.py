@@ -1,0 +1,294 @@
+"""The one write path: a thread that owns the write connection and commits what callers queue, as groups.
+
+Owns: the write connection, the turnstile, the queue. Faults it survives: a caller whose patience ends (its item is taken
+out, so its error means that nothing was stored), a foreign process that holds the write lock, a full disk, a failed or
+cut commit, a kill at any point (a group is one transaction). A caller is answered only after the commit that holds its
+item. No lock but the turnstile is held while waiting, and only this thread waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from holdtrue import failpoints
+from holdtrue.clock import Deadline
+from holdtrue.enforces import enforces
+from holdtrue.errors import HoldTrueError, StoreBusy, StoreClosed
+from holdtrue.store import erase, schema
+from holdtrue.store.connection import StoreConnection, open_connection, store_error
+from holdtrue.store.statements import run
+from holdtrue.store.turnstile import Turnstile
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GROUP_ITEMS = 64  # bounds how long one commit may take, and so how long others wait for their turn
+TURN_S = 0.010  # a turn may be kept this long while work is queued: 0.95 of the bare loop instead of 0.79
+LINGER_S = 0.0005  # how long the thread looks for more work before it gives a turn back early
+CLOSE_WAIT_S = 2.0
+_IDLE_S = 30.0
+
+
+class _Item:
+    """One queued operation: what to do, where its answer goes and until when its caller waits."""
+
+    __slots__ = ("answer", "deadline", "erases", "operation")
+
+    def __init__(self, operation: Callable[[StoreConnection], Any], deadline: Deadline, *, erases: bool) -> None:
+        self.operation = operation
+        self.erases = erases
+        self.deadline = deadline
+        self.answer: Future[Any] = Future()
+
+
+class Writer:
+    """The writer of one store in one process. The thread starts with the first write."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._changed = threading.Condition()  # guards everything below; never held while waiting for anything else
+        self._queue: deque[_Item] = deque()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        # Only the thread touches these.
+        self._connection: StoreConnection | None = None
+        self._turnstile: Turnstile | None = None
+        self._patient = True
+        self._erasures_due = False
+
+    @enforces("INV-001")
+    def submit(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
+        """Run an operation in a transaction and return its answer once that is committed.
+
+        Waits for the turn to write until the deadline. Raises what the operation raised, or a `StoreError`; in
+        both cases nothing of the operation was stored. An item that has begun is awaited to its end, since only then is
+        it known whether it was stored.
+        """
+        return cast("T", self._submit(_Item(operation, deadline, erases=False)))
+
+    def submit_erasure(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> tuple[T, bool]:
+        """As `submit`, for an operation that enlists an erasure: also whether that is finished already."""
+        return cast("tuple[T, bool]", self._submit(_Item(operation, deadline, erases=True)))
+
+    def _submit(self, item: _Item) -> Any:
+        with self._changed:
+            if self._closed:
+                raise StoreClosed("The store was closed.")
+            self._queue.append(item)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="holdtrue-writer", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        wait([item.answer], timeout=item.deadline.remaining_s())
+        if not item.answer.done() and self._withdraw(item):
+            waited_s = item.deadline.period_s
+            raise StoreBusy(
+                f"Waited {waited_s:g} s for other writers of {self._folder} and gave up.", waited_s=waited_s
+            )
+        return item.answer.result()
+
+    def _withdraw(self, item: _Item) -> bool:
+        """Take an item out of the queue. False when the thread has begun it."""
+        with self._changed:
+            try:
+                self._queue.remove(item)
+            except ValueError:
+                return False
+            return True
+
+    def close(self) -> bool:
+        """Refuse new work, finish what is queued, stop the thread. True when it has stopped within 2 s.
+
+        A thread that waits in the turnstile cannot be stopped; it is fenced: when it gets its turn it finds the writer
+        closed, writes nothing and ends.
+        """
+        with self._changed:
+            self._closed = True
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(CLOSE_WAIT_S)
+        with self._changed:
+            left = list(self._queue)
+            self._queue.clear()
+        for item in left:
+            item.answer.set_exception(StoreClosed("The store was closed before this could be stored."))
+        return not thread.is_alive()
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                self._take_turn()
+        finally:
+            self._let_go()
+
+    def _wait_for_work(self) -> bool:
+        """True when something is queued, False when the thread should end."""
+        with self._changed:
+            while not self._queue:
+                if self._closed:
+                    return False
+                self._changed.wait(_IDLE_S)
+            return True
+
+    def _keep_waiting(self) -> bool:
+        """The busy handler's question."""
+        return self._patient and self._wanted()
+
+    def _wanted(self) -> bool:
+        """Whether waiting for the database still serves anyone."""
+        with self._changed:
+            return bool(self._queue)
+
+    def _take_turn(self) -> None:
+        """Pass the turnstile and commit groups until nothing is queued or the turn is over."""
+        try:
+            if self._turnstile is None:
+                self._turnstile = Turnstile(self._folder)
+            self._turnstile.enter()
+        except OSError as error:
+            self._fail_queued(store_error(error, self._folder))
+            return
+        try:
+            if not self._wanted():
+                return
+            connection = self._ready()
+            began_s = time.monotonic()
+            while self._commit_group(connection):
+                if time.monotonic() >= began_s + TURN_S or not self._more_work():
+                    return
+        except (apsw.BusyError, StoreBusy):
+            # Everyone who waited has left, or SQLite did not ask the busy handler: whoever is queued by now has its next
+            # try with the patience it has left.
+            time.sleep(LINGER_S)
+        except (apsw.Error, OSError, HoldTrueError) as error:
+            self._fail_queued(store_error(error, self._folder))
+            self._drop_connection()
+        finally:
+            self._turnstile.leave()
+
+    def _ready(self) -> StoreConnection:
+        """The write connection, opened and migrated if it is not yet."""
+        if self._connection is None:
+            connection = open_connection(self._folder, write=True, keep_waiting=self._keep_waiting)
+            try:
+                if schema.version_of(connection) < schema.VERSION:
+                    schema.migrate(connection)
+                self._erasures_due = erase.due(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        self._connection.check_owner()
+        return self._connection
+
+    def _more_work(self) -> bool:
+        with self._changed:
+            if not self._queue and not self._closed:
+                self._changed.wait(LINGER_S)
+            return bool(self._queue)
+
+    @enforces("INV-001")
+    def _commit_group(self, connection: StoreConnection) -> bool:
+        """Commit up to `GROUP_ITEMS` queued items as one transaction; each is answered after the commit.
+
+        Items are taken from the queue only once the write lock is held: until then their callers may leave.
+        """
+        run(connection, "BEGIN IMMEDIATE")
+        with self._changed:
+            group = [self._queue.popleft() for _ in range(min(GROUP_ITEMS, len(self._queue)))]
+        if not group:
+            run(connection, "ROLLBACK")
+            return True
+        try:
+            answers = [(item, *self._run_item(connection, item)) for item in group]
+            failpoints.hit("writer.group_done")
+            failpoints.hit("writer.before_commit")
+            run(connection, "COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                run(connection, "ROLLBACK")
+            failure = store_error(error, self._folder)
+            for item in group:
+                item.answer.set_exception(failure)
+            if isinstance(error, apsw.Error | OSError | HoldTrueError):
+                self._drop_connection()
+                return False
+            raise
+        failpoints.hit("writer.after_commit")
+        erased = self._erase(connection, wanted=any(item.erases for item in group))
+        for item, value, refusal in answers:
+            if refusal is not None:
+                item.answer.set_exception(refusal)
+            else:
+                item.answer.set_result((value, erased) if item.erases else value)
+        return True
+
+    def _erase(self, connection: StoreConnection, *, wanted: bool) -> bool:
+        """Finish the erasures that are enlisted, without waiting for anyone. True when none is left."""
+        if not wanted and not self._erasures_due:
+            return True
+        self._patient = False
+        try:
+            self._erasures_due = not erase.finish(connection)
+        except (apsw.Error, OSError) as error:
+            # The commit stands; the outbox keeps the rest for the next writer.
+            logger.warning("An erasure could not be finished yet: %s", error)
+            self._erasures_due = True
+        finally:
+            self._patient = True
+        return not self._erasures_due
+
+    def _run_item(self, connection: StoreConnection, item: _Item) -> tuple[Any, BaseException | None]:
+        """Run one item inside a savepoint, so that its refusal undoes its own work and no neighbour's."""
+        run(connection, "SAVEPOINT item")
+        try:
+            value = item.operation(connection)
+        except (apsw.Error, OSError) as error:
+            # SQLite may have rolled the whole transaction back; then the neighbours' work is gone as well.
+            if not connection.in_transaction:
+                raise
+            self._undo(connection)
+            return None, store_error(error, self._folder)
+        except Exception as refusal:  # noqa: BLE001 - whatever the operation raised is its caller's answer
+            self._undo(connection)
+            return None, refusal
+        run(connection, "RELEASE item")
+        return value, None
+
+    @staticmethod
+    def _undo(connection: StoreConnection) -> None:
+        run(connection, "ROLLBACK TO item")
+        run(connection, "RELEASE item")
+
+    def _fail_queued(self, failure: HoldTrueError) -> None:
+        with self._changed:
+            left = list(self._queue)
+            self._queue.clear()
+        for item in left:
+            item.answer.set_exception(failure)
+
+    def _drop_connection(self) -> None:
+        """Forget a connection that failed; the next turn opens a fresh one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(True)
+
+    def _let_go(self) -> None:
+        self._drop_connection()
+        if self._turnstile is not None:
+            self._turnstile.close()
+            self._turnstile = None
