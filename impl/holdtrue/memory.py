@@ -168,7 +168,9 @@ class Memory:
                 degraded.append("The vectors in the store were made by another model.")
                 vector = None
             blob = vector.blob if vector is not None and vector.usable() else None
-            found = hybrid.find(view, parsed, blob, filters, limit=limit, explain=explain)
+            found = hybrid.find(
+                view, parsed, blob, filters, limit=limit, explain=explain, unrelated=self._model.unrelated
+            )
         return Hits(found, degraded=degraded)
 
     def get(self, id: str) -> Record:  # noqa: A002 - the word of the contract

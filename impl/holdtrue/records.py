@@ -12,7 +12,6 @@ import json
 import os
 import time
 import unicodedata
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,8 +48,8 @@ def new_id() -> str:
     milliseconds, rest_ns = divmod(time.time_ns(), 1_000_000)
     fraction = rest_ns * 4096 // 1_000_000
     tail = int.from_bytes(os.urandom(8)) & ((1 << 62) - 1)
-    value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail
-    return str(uuid.UUID(int=value))
+    digits = f"{milliseconds:012x}7{fraction:03x}{0b10 << 62 | tail:016x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def text_digest(text: str) -> bytes:
@@ -71,9 +70,14 @@ def check_text(value: object, *, name: str = "text") -> str:
     if "\0" in value:
         raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it: text in a store never holds NUL.")
     text = valid_unicode(value)
-    if not text.strip() or all(unicodedata.category(character)[0] in _INVISIBLE for character in text):
-        raise TextBlank(f"{name} is blank.")
+    if not text.isascii() or not text.strip():
+        _refuse_invisible(text, name)
     return text
+
+
+def _refuse_invisible(text: str, name: str) -> None:
+    if all(unicodedata.category(character)[0] in _INVISIBLE for character in text):
+        raise TextBlank(f"{name} is blank.")
 
 
 def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
@@ -86,7 +90,7 @@ def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
         raise InvalidInput(f"{name} has {len(value):,} characters; the limit is {limit:,}.", hint="Use a shorter one.")
     if "\0" in value:
         raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it.")
-    return unicodedata.normalize("NFC", valid_unicode(value))
+    return value if value.isascii() else unicodedata.normalize("NFC", valid_unicode(value))
 
 
 def check_tags(value: object) -> tuple[str, ...]:
@@ -103,7 +107,7 @@ def check_tags(value: object) -> tuple[str, ...]:
 
 def check_metadata(value: object) -> str:
     """Metadata as canonical JSON text of an object."""
-    if value is None:
+    if value is None or value == {}:
         return "{}"
     if not isinstance(value, Mapping):
         raise InvalidInput(

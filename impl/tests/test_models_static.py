@@ -237,7 +237,7 @@ def test_eight_threads_at_first_use_load_once() -> None:
 
 
 FORK = """
-import os, threading
+import os, threading, time
 from holdtrue.models import default_embedder
 embedder = default_embedder()
 {before}
@@ -255,7 +255,11 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     [
         pytest.param("", id="before the load"),
         pytest.param("embedder.embed(['some'] * 50)", id="after the load"),
-        pytest.param("threading.Thread(target=embedder.embed, args=(['x'],)).start()", id="while a thread loads"),
+        pytest.param("threading.Thread(target=embedder.embed, args=(['x'],)).start()", id="as a thread begins to load"),
+        pytest.param(
+            "threading.Thread(target=embedder.embed, args=(['x'],)).start(); time.sleep(0.05)",
+            id="while a thread loads",
+        ),
     ],
 )
 def test_a_fork_prints_nothing_and_both_sides_embed(before: str) -> None:

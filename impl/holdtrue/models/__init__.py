@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from holdtrue.errors import TierUnknown
 from holdtrue.models.embedder import Embedder, EmbedderIdentity, Embeddings
 from holdtrue.models.static import StaticEmbedder
 
@@ -32,6 +33,4 @@ def load_embedder(tier: str | None = None) -> Embedder:
         from holdtrue.models.transformer import SentenceTransformerEmbedder
 
         return SentenceTransformerEmbedder()
-    from holdtrue.errors import TierUnknown
-
     raise TierUnknown(f"There is no tier called {tier!r}.")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from holdtrue.errors import InvalidInput
+
 if TYPE_CHECKING:  # the interpreter must start without NumPy
     from collections.abc import Sequence
 
@@ -79,8 +81,6 @@ class Embedder(Protocol):
 
 def checked_texts(texts: Sequence[str]) -> list[str]:
     """The texts as a list. Raises `InvalidInput` for a bare string (a sequence of letters) and for other types."""
-    from holdtrue.errors import InvalidInput
-
     if isinstance(texts, str):
         raise InvalidInput("embed takes a sequence of texts, not one text.", hint="Put it in a list.")
     listed = list(texts)

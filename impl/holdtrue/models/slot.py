@@ -58,6 +58,11 @@ class ModelSlot:
         key = embedder.identity.key
         return [Vector(key, blob) for blob in embeddings.blobs()]
 
+    @property
+    def unrelated(self) -> float:
+        """The cosine at which the loaded embedder sees no relation between two texts."""
+        return 0.0 if self._embedder is None else self._embedder.identity.unrelated_cosine
+
     def embedder(self, *, wait_s: float) -> Embedder | None:
         """The embedder, loaded by whoever asks first; None when it is not there in time or could not be loaded."""
         if self._embedder is not None:

@@ -9,17 +9,20 @@ Faults tolerated:
 - a text of any size: `MAX_CHARACTERS` are read, rows are added up in blocks;
 - many threads at once: the first loads, the others wait for it. Texts go one by one through the tokeniser, never
   through its batch call, which would start threads and make every later fork print a warning;
-- a fork while another thread loads: it waits for the load, and the child has the whole model;
+- a fork while another thread loads: it waits for the load, and the child has the whole model. Nothing is imported
+  outside the lock, since a child cannot finish an import that another thread began;
 - missing or truncated files: `ModelUnavailable`, and the next call tries again.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdtrue.errors import ModelUnavailable
 from holdtrue.models.embedder import Embedder, EmbedderIdentity, Embeddings, checked_texts, normalised
 
 if TYPE_CHECKING:
@@ -93,8 +96,6 @@ class StaticEmbedder(Embedder):
         """Compare every file with the digest that `identity.json` records. Raises `ModelUnavailable` on a difference."""
         import hashlib
 
-        from holdtrue.errors import ModelUnavailable
-
         for name, recorded in self._described()["files"].items():
             try:
                 found = hashlib.sha256((self._directory / name).read_bytes()).hexdigest()
@@ -104,10 +105,6 @@ class StaticEmbedder(Embedder):
                 raise ModelUnavailable(f"The default model's {name} is not the one that was shipped.", hint=_REINSTALL)
 
     def _described(self) -> dict[str, Any]:
-        import json
-
-        from holdtrue.errors import ModelUnavailable
-
         try:
             described: dict[str, Any] = json.loads((self._directory / "identity.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -125,8 +122,6 @@ class StaticEmbedder(Embedder):
             return self._loaded
 
     def _read(self) -> _Loaded:
-        from holdtrue.errors import ModelUnavailable
-
         described = self._described()
         shape = (described["pieces"], described["dimension"])
         try:
@@ -153,6 +148,7 @@ class StaticEmbedder(Embedder):
                 **{name: value for name, value in rules["normaliser"].items() if name != "type"}
             )
             tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            _encode(tokenizer, "Warm up: naïve 日本語")  # what initialises itself at first use does so under the lock
         except (ImportError, OSError, EOFError, ValueError) as error:
             raise ModelUnavailable(f"The default model cannot be loaded: {error}.", hint=_REINSTALL) from error
         return _Loaded(rows, scales, tokenizer)

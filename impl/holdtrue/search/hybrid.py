@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from holdtrue.records import Filters, Hit
-from holdtrue.search.fusion import SEMANTIC_WEIGHT, Fused, fuse
+from holdtrue.search.fusion import Fused, fuse
 from holdtrue.search.query import Query, words_of
 from holdtrue.store.view import View
 
 _CANDIDATES = 200
 
 
-def find(view: View, query: Query, vector: bytes | None, filters: Filters, *, limit: int, explain: bool) -> list[Hit]:
+def find(
+    view: View,
+    query: Query,
+    vector: bytes | None,
+    filters: Filters,
+    *,
+    limit: int,
+    explain: bool = False,
+    unrelated: float = 0.0,
+) -> list[Hit]:
     """The best `limit` hits, best first.
 
     `vector` is the query's, 1,024 bytes of float32, or None where there is no model, no direction, or vectors of another
-    space in the store; then words alone decide.
+    space in the store; then words alone decide. `unrelated` is the cosine at which its embedder sees no relation.
     """
     candidates = max(_CANDIDATES, 2 * limit)
     lexical = view.lexical(query.phrases, filters, limit=candidates)
@@ -25,7 +34,7 @@ def find(view: View, query: Query, vector: bytes | None, filters: Filters, *, li
     past = _past(view, query, filters) if filters.as_of_us is not None else {}
     for seq, (share, _, _) in past.items():
         lexical[seq] = share * max(lexical.values(), default=1.0)
-    ordered = fuse(lexical, semantic, semantic_weight=SEMANTIC_WEIGHT)[:limit]
+    ordered = fuse(lexical, semantic, unrelated=unrelated)[:limit]
     records = view.records([one.seq for one in ordered])
     hits = []
     for one in ordered:

@@ -8,7 +8,7 @@ table of their own. A table of the database that is neither a base table nor cla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import apsw
@@ -17,7 +17,7 @@ from holdtrue import failpoints
 from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.store.segment import index_text
-from holdtrue.store.statements import one, run
+from holdtrue.store.statements import run
 from holdtrue.store.vectors import Vector, claim_embedder
 
 
@@ -32,6 +32,7 @@ class Source:
     session_id: int
     at_us: int
     vector: Vector | None
+    placed: bool = False  # set by `build`: the vector can stand beside those of the store
 
 
 class Derived(Protocol):
@@ -76,13 +77,12 @@ class Vectors:
     tables = ("memories_vec",)
 
     def build(self, connection: apsw.Connection, source: Source) -> None:
-        vector = source.vector
-        if vector is None or not vector.usable() or not claim_embedder(connection, vector.embedder):
+        if not source.placed or source.vector is None:
             return
         run(
             connection,
             "INSERT INTO memories_vec(rowid, embedding, user_id, project_id, session_id, at_us) VALUES(?, ?, ?, ?, ?, ?)",
-            (source.seq, vector.blob, source.user_id, source.project_id, source.session_id, source.at_us),
+            (source.seq, source.vector.blob, source.user_id, source.project_id, source.session_id, source.at_us),
         )
 
     def purge(self, connection: apsw.Connection, seq: int) -> None:
@@ -111,14 +111,9 @@ class PendingVectors:
     tables = ("pending_vectors",)
 
     def build(self, connection: apsw.Connection, source: Source) -> None:
-        if source.vector is None:
-            reason = "no model"
-        elif source.vector.blob is None:
-            return  # a text without a direction: there is nothing to wait for
-        elif one(connection, "SELECT 1 FROM memories_vec WHERE rowid = ?", (source.seq,)):
-            return
-        else:
-            reason = f"made by {source.vector.embedder}"
+        if source.placed or (source.vector is not None and source.vector.blob is None):
+            return  # it is there, or the text has no direction and there is nothing to wait for
+        reason = "no model" if source.vector is None else f"made by {source.vector.embedder}"
         run(connection, "INSERT INTO pending_vectors VALUES(?, ?, ?)", (source.seq, now_us(), reason))
 
     def purge(self, connection: apsw.Connection, seq: int) -> None:
@@ -133,13 +128,15 @@ class PendingVectors:
             yield f"memory {seq}: a vector is awaited that is already there"
 
 
-# In this order: pending vectors looks at what vectors wrote.
 REGISTRY: tuple[Derived, ...] = (FullText(), Vectors(), PendingVectors())
 
 
 @enforces("INV-004")
 def build(connection: apsw.Connection, source: Source) -> None:
     """Derive everything of a memory, inside the transaction that writes its text."""
+    vector = source.vector
+    if vector is not None and vector.usable() and claim_embedder(connection, vector.embedder):
+        source = replace(source, placed=True)
     for derived in REGISTRY:
         failpoints.hit("derived.before_build")
         derived.build(connection, source)

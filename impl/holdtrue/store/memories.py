@@ -99,28 +99,25 @@ def add(connection: apsw.Connection, addition: Addition) -> Record:
     """
     memory = addition.memory
     now = now_us()
-    user_id = _intern(connection, "user", memory.user)
-    project_id = _intern(connection, "project", memory.project)
+    user_id, project_id, session_id = _intern(connection, memory)
     seq = _seq_of_key(connection, user_id, project_id, memory)
     if seq is None:
         seq = _seq_of_digest(connection, user_id, project_id, memory.digest)
     failpoints.hit("memories.between_check_and_insert")
-    created = seq is None
+    created = None
     if seq is None:
-        seq = _insert(connection, addition, user_id, project_id, now)
+        created = _created(memory, now)
+        seq = _insert(connection, addition, created.id, (user_id, project_id, session_id), now)
     if memory.key is not None:
-        run(
-            connection,
-            "INSERT OR IGNORE INTO keys VALUES(?, ?, ?, ?, ?)",
-            (user_id, project_id, memory.key, memory.digest, seq),
-        )
+        values = (user_id, project_id, memory.key, memory.digest, seq)
+        run(connection, "INSERT OR IGNORE INTO keys VALUES(?, ?, ?, ?, ?)", values)
     run(
         connection,
         """INSERT INTO sources VALUES(?, ?, 1, ?)
            ON CONFLICT(memory, source) DO UPDATE SET times = times + 1, last_us = excluded.last_us""",
         (seq, memory.source, now),
     )
-    record = record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0], created=created)
+    record = created or record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0])
     _note(connection, now, "add" if created else "add-again", record.id)
     return record
 
@@ -186,20 +183,38 @@ def complete_vector(connection: apsw.Connection, seq: int, text: str, vector: Ve
     return one(connection, "SELECT 1 FROM pending_vectors WHERE memory = ?", (seq,)) is None
 
 
-def _insert(connection: apsw.Connection, addition: Addition, user_id: int, project_id: int, now: int) -> int:
+def _created(memory: NewMemory, now: int) -> Record:
+    """The record of a memory that is about to be inserted, as a read would give it afterwards."""
+    moment = _moment(now)
+    return Record(
+        id=new_id(),
+        text=memory.text,
+        user=memory.user,
+        project=memory.project,
+        session=memory.session,
+        speaker=memory.speaker,
+        at=_moment(memory.at_us),
+        created_at=moment,
+        updated_at=moment,
+        tags=memory.tags,
+        metadata=json.loads(memory.metadata),
+        source=memory.source,
+        revision=1,
+        created=True,
+    )
+
+
+def _insert(connection: apsw.Connection, addition: Addition, id_: str, scope: tuple[int, int, int], now: int) -> int:
     memory = addition.memory
-    session_id = _intern(connection, "session", memory.session)
     run(
         connection,
         """INSERT INTO memories(id, text, digest, user_id, project_id, session_id, speaker, at_us, valid_from_us,
              created_us, updated_us, metadata, source, revision) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)""",
         (
-            new_id(),
+            id_,
             memory.text,
             memory.digest,
-            user_id,
-            project_id,
-            session_id,
+            *scope,
             memory.speaker,
             memory.at_us,
             memory.at_us,
@@ -212,8 +227,7 @@ def _insert(connection: apsw.Connection, addition: Addition, user_id: int, proje
     seq = connection.last_insert_rowid()
     for tag in memory.tags:
         run(connection, "INSERT INTO tags(memory, tag) VALUES(?, ?)", (seq, tag))
-    source = derived.Source(seq, memory.text, user_id, project_id, session_id, memory.at_us, addition.vector)
-    derived.build(connection, source)
+    derived.build(connection, derived.Source(seq, memory.text, *scope, memory.at_us, addition.vector))
     return seq
 
 
@@ -243,12 +257,20 @@ def _seq_of_digest(connection: apsw.Connection, user_id: int, project_id: int, d
     return None if row is None else int(row[0])
 
 
-def _intern(connection: apsw.Connection, kind: str, name: str) -> int:
-    row = one(connection, "SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name))
-    if row is not None:
-        return int(row[0])
-    run(connection, "INSERT INTO names(kind, name) VALUES(?, ?)", (kind, name))
-    return connection.last_insert_rowid()
+def _intern(connection: apsw.Connection, memory: NewMemory) -> tuple[int, int, int]:
+    """The numbers of a memory's user, project and session; new names get one."""
+    wanted = (("user", memory.user), ("project", memory.project), ("session", memory.session))
+    rows = run(
+        connection,
+        "SELECT kind, id FROM names WHERE (kind, name) IN (VALUES(?, ?), (?, ?), (?, ?))",
+        [value for pair in wanted for value in pair],
+    )
+    known: dict[str, int] = dict(rows)
+    for kind, name in wanted:
+        if kind not in known:
+            run(connection, "INSERT INTO names(kind, name) VALUES(?, ?)", (kind, name))
+            known[kind] = connection.last_insert_rowid()
+    return known["user"], known["project"], known["session"]
 
 
 def _note(connection: apsw.Connection, at_us: int, kind: str, id_: str) -> None:

@@ -16,6 +16,7 @@ from holdtrue.store.statements import one, run
 
 DIMENSION = 256
 BYTES = DIMENSION * 4
+_FLOATS = struct.Struct(f"<{DIMENSION}f")
 _NORM_TOLERANCE = 0.01
 
 
@@ -33,7 +34,7 @@ class Vector:
         """Finite and of unit length. vec0 accepts anything, then answers NULL distances that sort before real ones."""
         if self.blob is None or len(self.blob) != BYTES:
             return False
-        norm = math.sqrt(sum(value * value for value in struct.unpack(f"<{DIMENSION}f", self.blob)))
+        norm = math.hypot(*_FLOATS.unpack(self.blob))
         return math.isfinite(norm) and abs(norm - 1.0) <= _NORM_TOLERANCE
 
 
