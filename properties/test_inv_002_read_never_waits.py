@@ -43,7 +43,7 @@ def answered(path: Path) -> list[str]:
     """What is wrong with the reads in a ledger."""
     calls = ledger.read([path])
     problems = [f"{call.action} was {call.outcome}: {call.answer}" for call in calls if call.outcome != "ok"]
-    found = [call.answer["hits"] for call in calls if call.action == "search" and call.answer]
+    found = [call.answer["hits"] for call in calls if call.action == "search" and call.outcome == "ok" and call.answer]
     problems += [f"search found {hits}" for hits in found if not hits]
     return problems
 

@@ -24,10 +24,9 @@ MEMORIES = {
 }
 SYNTAX = ['"', "'", "(", ")", "*", "^", "-", "+", ":", "{", "}", "NEAR(", "AND", "OR", "NOT", "body:", "rowid:", "\0"]
 SYNTAX += ["--", "/*", ";", "%", "_", "\\", "\ud83d", "\u200b", '""', "memories_fts:", "NEAR/3", "? 1"]
+GLUE = ["", '"', "'", "(", "^", "-", "body:", 'ab"', 'ab" OR "', "ab*"]
 noise = st.lists(st.one_of(st.sampled_from(SYNTAX), st.text(max_size=6)), max_size=5)
-wrapped = st.tuples(
-    noise, st.sampled_from(sorted(MEMORIES)), st.sampled_from(["", '"', "'", "(", "^", "-", "body:"]), noise
-)
+wrapped = st.tuples(noise, st.sampled_from(sorted(MEMORIES)), st.sampled_from(GLUE), noise)
 
 
 def query_of(before: list[str], word: str, glued: str, after: list[str]) -> str:

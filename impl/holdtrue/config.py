@@ -19,11 +19,11 @@ MODEL_WAIT_S = 2.0
 
 @dataclass(frozen=True)
 class Settings:
-    """`home` is the folder of the store; `write_wait_s` is how long a write may wait in total, `model_wait_s` how
-    long any call waits for a model that is loading; both in seconds.
+    """`home` is the folder of the store, None for the platform's data folder; `write_wait_s` is how long a write may
+    wait in total, `model_wait_s` how long any call waits for a model that is loading; both in seconds.
     """
 
-    home: Path
+    home: Path | None = None
     tier: str | None = None
     write_wait_s: float = WRITE_WAIT_S
     model_wait_s: float = MODEL_WAIT_S
@@ -32,7 +32,7 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         home = environment.get("HOLDTRUE_HOME", "").strip()
         return cls(
-            home=Path(home).expanduser() if home else _default_home(),
+            home=Path(home).expanduser() if home else None,
             tier=environment.get("HOLDTRUE_TIER", "").strip() or None,
             write_wait_s=_seconds(environment, "HOLDTRUE_WRITE_WAIT_S", WRITE_WAIT_S, low=0.05, high=600.0),
             model_wait_s=_seconds(environment, "HOLDTRUE_MODEL_WAIT_S", MODEL_WAIT_S, low=0.0, high=600.0),
@@ -42,7 +42,7 @@ class Settings:
 def store_folder(path: object, settings: Settings) -> Path:
     """The absolute folder of a store: the given path, or the home of the settings. Raises `InvalidInput`."""
     if path is None:
-        chosen = settings.home
+        chosen = settings.home or _default_home()
     elif isinstance(path, str | os.PathLike):
         text = os.fspath(path)
         if not isinstance(text, str) or not text.strip() or "\0" in text:

@@ -167,7 +167,7 @@ class Memory:
             if vector is not None and view.embedder() not in (None, vector.embedder):
                 degraded.append("The vectors in the store were made by another model.")
                 vector = None
-            blob = vector.blob if vector is not None and vector.usable() else None
+            blob = vector.blob if vector is not None and vector.usable else None
             found = hybrid.find(
                 view, parsed, blob, filters, limit=limit, explain=explain, unrelated=self._model.unrelated
             )

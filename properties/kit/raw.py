@@ -51,7 +51,17 @@ def connect(folder: Path) -> apsw.Connection:
 
 
 def read(folder: Path) -> Raw:
-    """Read the whole store. Runs SQLite's and FTS5's own integrity checks."""
+    """Read the whole store. Runs SQLite's and FTS5's own integrity checks.
+
+    A store that cannot be read, or lacks a table, is an `AssertionError`: no promise holds there.
+    """
+    try:
+        return _read(folder)
+    except apsw.Error as error:
+        raise AssertionError(f"raw storage at {folder} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _read(folder: Path) -> Raw:
     connection = connect(folder)
     try:
         damage = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]

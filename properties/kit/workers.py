@@ -51,6 +51,22 @@ def perform(folder: Path, ledger_path: Path, steps: Sequence[Step], threads: int
     memory.close()
 
 
+def perform_and_tell(folder: Path, ledger_path: Path, steps: Sequence[Step], told: Any, go_on: Any) -> None:
+    """As `perform`, in one thread; the step `tell` tells the parent and waits, at most 30 s, for its sign to go on."""
+    global _tell
+
+    def tell() -> None:
+        told.set()
+        go_on.wait(30)
+        time.sleep(0.3)  # the holder needs a moment to let go
+
+    _tell = tell
+    perform(folder, ledger_path, steps)
+
+
+_tell: Any = None
+
+
 def _do(memory: Memory, action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if action == "add":
         record = memory.add(**arguments)
@@ -68,6 +84,9 @@ def _do(memory: Memory, action: str, arguments: dict[str, Any]) -> dict[str, Any
     if action == "search":
         hits = memory.search(explain=True, **arguments)
         return {"hits": [{"id": hit.id, "text": hit.text, "lexical": hit.why["lexical"]} for hit in hits]}
+    if action == "tell":
+        _tell()
+        return {}
     if action == "sleep":
         time.sleep(arguments["seconds"])
         return {}

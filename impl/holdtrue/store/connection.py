@@ -29,6 +29,7 @@ from holdtrue.errors import (
     StoreFull,
     StoreReadOnly,
 )
+from holdtrue.store.statements import run
 
 DATABASE_NAME = "memory.db"
 _MODE_NAME = "turn.inner"
@@ -44,6 +45,7 @@ class StoreConnection(apsw.Connection):
     def __init__(self, filename: str, flags: int) -> None:
         super().__init__(filename, flags=flags)
         self.owner = (os.getpid(), threading.get_ident())
+        self.names: dict[tuple[str, str], int] = {}  # kind and name to number, as this connection has seen them
 
     def __del__(self) -> None:
         """In a forked child, keep an inherited connection for ever.
@@ -55,6 +57,12 @@ class StoreConnection(apsw.Connection):
             import ctypes
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+    def roll_back(self) -> None:
+        """Undo the open transaction, if there is one, and forget the names it may have made."""
+        self.names.clear()
+        if self.in_transaction:
+            run(self, "ROLLBACK")
 
     def check_owner(self) -> None:
         """Refuse use after a fork or from another thread: both would share SQLite state that must not be shared."""

@@ -8,7 +8,7 @@ table of their own. A table of the database that is neither a base table nor cla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import apsw
@@ -21,7 +21,7 @@ from holdtrue.store.statements import run
 from holdtrue.store.vectors import Vector, claim_embedder
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Source:
     """What derived data is computed from: one row of `memories` and the vector of its text, None without a model."""
 
@@ -135,8 +135,8 @@ REGISTRY: tuple[Derived, ...] = (FullText(), Vectors(), PendingVectors())
 def build(connection: apsw.Connection, source: Source) -> None:
     """Derive everything of a memory, inside the transaction that writes its text."""
     vector = source.vector
-    if vector is not None and vector.usable() and claim_embedder(connection, vector.embedder):
-        source = replace(source, placed=True)
+    if vector is not None and vector.usable and claim_embedder(connection, vector.embedder):
+        source.placed = True
     for derived in REGISTRY:
         failpoints.hit("derived.before_build")
         derived.build(connection, source)

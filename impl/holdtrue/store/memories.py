@@ -20,8 +20,11 @@ from holdtrue.enforces import enforces
 from holdtrue.errors import KeyConflict, NotFound, TextConflict
 from holdtrue.records import NewMemory, Record, new_id, text_digest
 from holdtrue.store import derived, erase
+from holdtrue.store.connection import StoreConnection
 from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import Vector
+
+_NAMES_KEPT = 1_000
 
 _COLUMNS = """m.seq, m.id, m.text, u.name, p.name, s.name, m.speaker, m.at_us, m.created_us, m.updated_us, m.metadata,
     m.source, m.revision,
@@ -86,13 +89,40 @@ def find(connection: apsw.Connection, id_: str) -> Sequence[Any]:
     return tuple(row)
 
 
-def add_all(connection: apsw.Connection, additions: Sequence[Addition]) -> list[Record]:
-    """Add several memories, all or none."""
-    return [add(connection, addition) for addition in additions]
+@dataclass(frozen=True)
+class Added:
+    """What an add did: the new memory's id and microsecond, or the record that was there already."""
+
+    memory: NewMemory
+    id: str
+    at_us: int
+    existing: Record | None
+
+    def record(self) -> Record:
+        """The record as a read would give it. For the caller's thread: nothing here needs the write lock."""
+        if self.existing is not None:
+            return self.existing
+        memory, moment = self.memory, _moment(self.at_us)
+        return Record(
+            id=self.id,
+            text=memory.text,
+            user=memory.user,
+            project=memory.project,
+            session=memory.session,
+            speaker=memory.speaker,
+            at=_moment(memory.at_us),
+            created_at=moment,
+            updated_at=moment,
+            tags=memory.tags,
+            metadata=json.loads(memory.metadata),
+            source=memory.source,
+            revision=1,
+            created=True,
+        )
 
 
 @enforces("INV-007")
-def add(connection: apsw.Connection, addition: Addition) -> Record:
+def add(connection: StoreConnection, addition: Addition) -> Added:
     """Store a memory, or answer the one that has this text, or this key, already.
 
     Raises `KeyConflict` when the key was used for another text.
@@ -104,10 +134,10 @@ def add(connection: apsw.Connection, addition: Addition) -> Record:
     if seq is None:
         seq = _seq_of_digest(connection, user_id, project_id, memory.digest)
     failpoints.hit("memories.between_check_and_insert")
-    created = None
+    created = seq is None
+    id_ = new_id()
     if seq is None:
-        created = _created(memory, now)
-        seq = _insert(connection, addition, created.id, (user_id, project_id, session_id), now)
+        seq = _insert(connection, addition, id_, (user_id, project_id, session_id), now)
     if memory.key is not None:
         values = (user_id, project_id, memory.key, memory.digest, seq)
         run(connection, "INSERT OR IGNORE INTO keys VALUES(?, ?, ?, ?, ?)", values)
@@ -117,9 +147,9 @@ def add(connection: apsw.Connection, addition: Addition) -> Record:
            ON CONFLICT(memory, source) DO UPDATE SET times = times + 1, last_us = excluded.last_us""",
         (seq, memory.source, now),
     )
-    record = created or record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0])
-    _note(connection, now, "add" if created else "add-again", record.id)
-    return record
+    existing = None if created else record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0])
+    _note(connection, now, "add" if existing is None else "add-again", id_ if existing is None else existing.id)
+    return Added(memory, id_, now, existing)
 
 
 @enforces("INV-006")
@@ -183,27 +213,6 @@ def complete_vector(connection: apsw.Connection, seq: int, text: str, vector: Ve
     return one(connection, "SELECT 1 FROM pending_vectors WHERE memory = ?", (seq,)) is None
 
 
-def _created(memory: NewMemory, now: int) -> Record:
-    """The record of a memory that is about to be inserted, as a read would give it afterwards."""
-    moment = _moment(now)
-    return Record(
-        id=new_id(),
-        text=memory.text,
-        user=memory.user,
-        project=memory.project,
-        session=memory.session,
-        speaker=memory.speaker,
-        at=_moment(memory.at_us),
-        created_at=moment,
-        updated_at=moment,
-        tags=memory.tags,
-        metadata=json.loads(memory.metadata),
-        source=memory.source,
-        revision=1,
-        created=True,
-    )
-
-
 def _insert(connection: apsw.Connection, addition: Addition, id_: str, scope: tuple[int, int, int], now: int) -> int:
     memory = addition.memory
     run(
@@ -257,20 +266,29 @@ def _seq_of_digest(connection: apsw.Connection, user_id: int, project_id: int, d
     return None if row is None else int(row[0])
 
 
-def _intern(connection: apsw.Connection, memory: NewMemory) -> tuple[int, int, int]:
+def _intern(connection: StoreConnection, memory: NewMemory) -> tuple[int, int, int]:
     """The numbers of a memory's user, project and session; new names get one."""
-    wanted = (("user", memory.user), ("project", memory.project), ("session", memory.session))
-    rows = run(
-        connection,
-        "SELECT kind, id FROM names WHERE (kind, name) IN (VALUES(?, ?), (?, ?), (?, ?))",
-        [value for pair in wanted for value in pair],
+    return (
+        _number(connection, "user", memory.user),
+        _number(connection, "project", memory.project),
+        _number(connection, "session", memory.session),
     )
-    known: dict[str, int] = dict(rows)
-    for kind, name in wanted:
-        if kind not in known:
+
+
+def _number(connection: StoreConnection, kind: str, name: str) -> int:
+    # A name is never removed, so its number may be kept; a rollback clears what was kept.
+    known = connection.names.get((kind, name))
+    if known is None:
+        row = one(connection, "SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name))
+        if row is None:
             run(connection, "INSERT INTO names(kind, name) VALUES(?, ?)", (kind, name))
-            known[kind] = connection.last_insert_rowid()
-    return known["user"], known["project"], known["session"]
+            known = connection.last_insert_rowid()
+        else:
+            known = int(row[0])
+        if len(connection.names) >= _NAMES_KEPT:
+            connection.names.clear()
+        connection.names[kind, name] = known
+    return known
 
 
 def _note(connection: apsw.Connection, at_us: int, kind: str, id_: str) -> None:

@@ -113,7 +113,8 @@ class SQLiteStore:
             yield View(connection)
 
     def add(self, additions: Sequence[Addition], deadline: Deadline) -> list[Record]:
-        return self._write(lambda connection: memories.add_all(connection, additions), deadline)
+        added = self._write(lambda connection: [memories.add(connection, addition) for addition in additions], deadline)
+        return [one.record() for one in added]
 
     def update(self, id_: str, text: str, vector: Vector | None, deadline: Deadline) -> Record:
         return self._write(lambda connection: memories.update(connection, id_, text, vector), deadline)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 
 import apsw
 
@@ -20,22 +19,25 @@ _FLOATS = struct.Struct(f"<{DIMENSION}f")
 _NORM_TOLERANCE = 0.01
 
 
-@dataclass(frozen=True)
 class Vector:
     """A unit vector of `DIMENSION` float32 values, little-endian, and the key of the embedder that made it.
 
     `blob` is None for a text that has no direction (punctuation, unknown letters): stored, found by its words alone.
+    `usable` says that it is finite and of unit length: vec0 accepts anything, then answers NULL distances that sort
+    before real ones. It is worked out here, by the caller's thread, and not under the write lock.
     """
 
-    embedder: str
-    blob: bytes | None
+    __slots__ = ("blob", "embedder", "usable")
 
-    def usable(self) -> bool:
-        """Finite and of unit length. vec0 accepts anything, then answers NULL distances that sort before real ones."""
-        if self.blob is None or len(self.blob) != BYTES:
-            return False
-        norm = math.hypot(*_FLOATS.unpack(self.blob))
-        return math.isfinite(norm) and abs(norm - 1.0) <= _NORM_TOLERANCE
+    def __init__(self, embedder: str, blob: bytes | None) -> None:
+        self.embedder = embedder
+        self.blob = blob
+        self.usable = blob is not None and len(blob) == BYTES and _is_unit(blob)
+
+
+def _is_unit(blob: bytes) -> bool:
+    norm = math.hypot(*_FLOATS.unpack(blob))
+    return math.isfinite(norm) and abs(norm - 1.0) <= _NORM_TOLERANCE
 
 
 def recorded_embedder(connection: apsw.Connection) -> str | None:

@@ -227,7 +227,7 @@ class Writer:
         with self._changed:
             group = [self._queue.popleft() for _ in range(min(GROUP_ITEMS, len(self._queue)))]
         if not group:
-            run(connection, "ROLLBACK")
+            connection.roll_back()
             return True
         try:
             answers = self._run_group(connection, group)
@@ -235,8 +235,7 @@ class Writer:
             failpoints.hit("writer.before_commit")
             run(connection, "COMMIT")
         except BaseException as error:
-            if connection.in_transaction:
-                run(connection, "ROLLBACK")
+            connection.roll_back()
             failure = store_error(error, self._folder)
             for item in group:
                 item.refuse(failure)
@@ -277,8 +276,7 @@ class Writer:
         try:
             return [(item, item.operation(connection), None) for item in group]
         except Exception:  # noqa: BLE001 - whatever it was, it comes again below, where it hits its own item alone
-            if connection.in_transaction:
-                run(connection, "ROLLBACK")
+            connection.roll_back()
             run(connection, "BEGIN IMMEDIATE")
         return [(item, *self._run_item(connection, item)) for item in group]
 
@@ -291,6 +289,7 @@ class Writer:
             # SQLite may have rolled the whole transaction back; then the neighbours' work is gone as well.
             if not connection.in_transaction:
                 raise
+            connection.names.clear()
             run(connection, "ROLLBACK TO item")
             run(connection, "RELEASE item")
             expected = isinstance(refusal, apsw.Error | OSError)
