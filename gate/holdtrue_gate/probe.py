@@ -1,0 +1,519 @@
+"""The probe: one stand-alone pytest plugin that writes a journal of what really happened. PYTEST_DONT_REWRITE
+
+It is copied out of this package under a name of its own for every replay and loaded with `-p`, so that a replay of the
+gate's own repository never loads the replayed tree's probe. It therefore imports the standard library and pytest only,
+and runs on every Python that pytest runs on.
+
+The journal is a file of JSON lines. Each line is one `os.write` to an `O_APPEND` descriptor: what was written before a
+SIGKILL is there after it. Events, in the order a healthy run writes them:
+
+    start      {"python", "pytest"}                     the plugin was imported
+    session    {"rootdir"}                              pytest accepted its options
+    collect-error {"id", "raised"}                      a file, folder or conftest could not be imported
+    collected  {"ids"}                                  the chosen node ids (several lines when there are many)
+    begin      {"id"}
+    phase-begin {"id", "when"}                          before setup, call, teardown
+    phase      {"id", "when", "outcome", "seconds", "raised", "skip", "xfail", "detail"}
+    read       {"id", "file"}                           the test opened product source itself
+    end        {"id"}
+    foreign    {"module", "file"}                       first-party code that does not come from the replayed tree
+    finish     {"exit"}                                 the session came to its end
+
+`raised` is an exception with its causes, contexts and group members: see `_describe`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+MESSAGE_CHARS = 2000
+FRAMES_HEAD = 20
+FRAMES_TAIL = 60
+CHAIN_LIMIT = 60
+IDS_A_LINE = 400
+
+with open(os.environ["HOLDTRUE_GATE_PROBE"], encoding="utf-8") as _file:  # noqa: PTH123 - pathlib is not needed here
+    _SETTINGS: dict[str, Any] = json.load(_file)
+
+_PID = os.getpid()
+_ROOT: str = os.path.realpath(_SETTINGS["tree"])
+_REPOSITORY: str = os.path.realpath(_SETTINGS["repository"])
+_FIRST_PARTY = frozenset(_SETTINGS["first_party"])
+_JOURNAL: str = _SETTINGS["journal"]
+_STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
+_FORMATTERS = (os.sep + "traceback.py", os.sep + "warnings.py")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_REMOTE_FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+_state: dict[str, Any] = {"fd": -1, "node": None, "phase": None, "modules": 0, "told": set()}
+
+
+# --- journal
+
+
+def _open_journal() -> int:
+    descriptor = os.open(_JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        import fcntl
+
+        # A high number: one that a test closed would be given to the next file it opens, and be written into.
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 700)
+    except (ImportError, OSError):
+        return descriptor
+    os.close(descriptor)
+    return high
+
+
+def _emit(**event: Any) -> None:
+    # A forked child of a test inherits this plugin; its words are not the session's.
+    if os.getpid() != _PID:
+        return
+    line = json.dumps(event, default=repr).encode("ascii") + b"\n"
+    try:
+        os.write(_state["fd"], line)
+    except OSError:
+        # A test may close every descriptor it finds.
+        _state["fd"] = _open_journal()
+        os.write(_state["fd"], line)
+
+
+def _inside(path: str) -> str | None:
+    """The path relative to the replayed tree with forward slashes, or None when it lies elsewhere."""
+    if not path or path.startswith("<"):
+        return None
+    real = os.path.realpath(path)
+    if real.startswith(_ROOT + os.sep):
+        return real[len(_ROOT) + 1 :].replace(os.sep, "/")
+    return None
+
+
+# --- exceptions
+
+
+def _frame(file: str, line: int, function: str, hidden: bool) -> dict[str, Any]:
+    inside = _inside(file)
+    return {
+        "file": file if inside is None else inside,
+        "in": inside is not None,
+        "line": line,
+        "function": function,
+        "hidden": hidden,
+    }
+
+
+def _frames(traceback: Any) -> list[dict[str, Any]]:
+    found = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        hidden = frame.f_locals.get("__tracebackhide__", False) or frame.f_globals.get("__tracebackhide__", False)
+        found.append(_frame(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name, bool(hidden)))
+        traceback = traceback.tb_next
+    if len(found) > FRAMES_HEAD + FRAMES_TAIL:
+        found = found[:FRAMES_HEAD] + found[-FRAMES_TAIL:]
+    return found
+
+
+def _name_of(kind: Any) -> str:
+    return "{}.{}".format(getattr(kind, "__module__", "?"), getattr(kind, "__qualname__", "?"))
+
+
+def _text(value: Any) -> str | None:
+    try:
+        # The tree's own place and addresses are accidents of this run: without them a failure reads the same each time.
+        text = None if value is None else str(value)[:MESSAGE_CHARS].replace(_ROOT + os.sep, "")
+        return None if text is None else _ADDRESS.sub(" at 0x...", text)
+    except Exception as error:  # noqa: BLE001 - the message belongs to the code under test
+        return "<no message: {}>".format(type(error).__name__)  # noqa: UP032
+
+
+def _owner(exception: BaseException) -> dict[str, Any] | None:
+    """Whose attribute was missing: {"kind": none|module|class|instance, "module", "name", "file"}."""
+    if not isinstance(exception, AttributeError) or getattr(exception, "name", None) is None:
+        return None
+    thing = getattr(exception, "obj", None)
+    if thing is None:
+        return {"kind": "none", "module": "builtins", "name": "None", "file": None}
+    if isinstance(thing, type(sys)):
+        return {
+            "kind": "module",
+            "module": thing.__name__,
+            "name": thing.__name__,
+            "file": _inside(getattr(thing, "__file__", None) or ""),
+        }
+    kind = thing if isinstance(thing, type) else type(thing)
+    module = sys.modules.get(kind.__module__)
+    return {
+        "kind": "class" if isinstance(thing, type) else "instance",
+        "module": kind.__module__,
+        "name": kind.__qualname__,
+        "file": _inside(getattr(module, "__file__", None) or ""),
+    }
+
+
+def _describe(exception: BaseException | None, seen: dict[int, bool]) -> dict[str, Any] | None:
+    """An exception as data; `seen` bounds the walk and cuts cycles.
+
+    `context` is kept even when `raise ... from None` suppressed it: the interpreter still has it, and a missing API
+    hidden that way is still a missing API.
+    """
+    if exception is None or id(exception) in seen or len(seen) >= CHAIN_LIMIT:
+        return None
+    seen[id(exception)] = True
+    message = (
+        getattr(exception, "msg", None) if type(exception).__name__ in ("Failed", "Exit", "Skipped") else exception
+    )
+    remote: list[dict[str, Any]] = []
+    if type(exception).__name__.lstrip("_") == "RemoteTraceback":
+        # multiprocessing, its forks and concurrent.futures send the worker's traceback as text only.
+        text = str(exception)
+        remote = [
+            _frame(m.group("file"), int(m.group("line")), m.group("function"), False)
+            for m in _REMOTE_FRAME.finditer(text)
+        ][-FRAMES_TAIL:]
+    members = getattr(exception, "exceptions", None)
+    name, name_from = getattr(exception, "name", None), getattr(exception, "name_from", None)
+    if isinstance(exception, FileNotFoundError) and isinstance(exception.filename, (str, bytes)):
+        name = _inside(os.fsdecode(exception.filename))
+    described = {
+        "type": _name_of(type(exception)),
+        "mro": [_name_of(kind) for kind in type(exception).__mro__],
+        "message": _text(message),
+        "name": name if isinstance(name, str) else None,
+        "name_from": name_from if isinstance(name_from, str) else None,
+        "code": getattr(exception, "code", None) if isinstance(exception, SystemExit) else None,
+        "owner": _owner(exception),
+        "frames": _frames(exception.__traceback__),
+        "remote": remote,
+        "members": [],
+    }
+    if isinstance(members, (list, tuple)):
+        found = [_describe(member, seen) for member in members if isinstance(member, BaseException)]
+        described["members"] = [member for member in found if member is not None]
+    described["cause"] = _describe(exception.__cause__, seen)
+    described["context"] = _describe(exception.__context__, seen)
+    return described
+
+
+# --- provenance
+
+
+def _foreign(name: str, file: str) -> bool:
+    real = os.path.realpath(file)
+    if real.startswith(_ROOT + os.sep):
+        return False
+    parts = real.replace(os.sep, "/").split("/")
+    installed = (
+        "site-packages" in parts or "dist-packages" in parts or real.startswith(os.path.realpath(sys.prefix) + os.sep)
+    )
+    if real.startswith(_REPOSITORY + os.sep) and not installed:
+        return True
+    if name.split(".")[0] in _STANDARD:
+        return False
+    # Compare whole dotted prefixes: a namespace package may have portions that are rightly installed elsewhere.
+    while name:
+        if name in _FIRST_PARTY:
+            return True
+        name = name.rpartition(".")[0]
+    return False
+
+
+def _tell_foreign() -> None:
+    if len(sys.modules) == _state["modules"]:
+        return
+    _state["modules"] = len(sys.modules)
+    for name, module in list(sys.modules.items()):
+        if name in _state["told"]:
+            continue
+        _state["told"].add(name)
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and name not in ("__main__", __name__) and _foreign(name, file):
+            _emit(e="foreign", module=name, file=file)
+
+
+def _drop_foreign_paths() -> None:
+    """An editable install of the user's checkout must not lend its modules to a tree that does not have them."""
+
+    def keep(entry: str) -> bool:
+        real = os.path.realpath(entry or ".")
+        if "site-packages" in real.replace(os.sep, "/").split("/") or real.startswith(
+            os.path.realpath(sys.prefix) + os.sep
+        ):
+            return True
+        under = real == _REPOSITORY or real.startswith(_REPOSITORY + os.sep)
+        return not under or real == _ROOT or real.startswith(_ROOT + os.sep)
+
+    sys.path[:] = [entry for entry in sys.path if keep(entry)]
+
+
+# --- source reading
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or _state["phase"] is None or not arguments:
+        return
+    path = arguments[0]
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, str) or not path.endswith(".py") or os.getpid() != _PID:
+        return
+    inside = _inside(path)
+    key = (_state["node"], inside)
+    if inside is None or key in _state["told"]:
+        return
+    if _asked_by_tree(sys._getframe(1)):
+        _state["told"].add(key)
+        _emit(e="read", id=_state["node"], file=inside)
+
+
+def _asked_by_tree(frame: Any) -> bool:
+    """Whether code of the tree itself opened the file: not the import system, and not a formatter of tracebacks in
+    another package."""
+    depth = 0
+    while frame is not None and depth < 60:
+        file = frame.f_code.co_filename
+        if ("importlib" in file and "frozen" in file) or file.endswith(_FORMATTERS):
+            return False
+        if not file.startswith("<"):
+            if _inside(file) is not None:
+                return True
+            if "site-packages" in file or "dist-packages" in file:
+                return False
+        frame, depth = frame.f_back, depth + 1
+    return False
+
+
+# --- options that would stop early, reorder, retry or deselect
+
+
+def _neutralise(config: Any) -> None:
+    wanted: dict[str, Any] = {
+        "maxfail": 1 if _SETTINGS.get("stop_at_red") else 0,
+        "keyword": "",
+        "markexpr": "",
+        "deselect": None,
+        "lf": False,
+        "failedfirst": False,
+        "newfirst": False,
+        "stepwise": False,
+        "stepwise_skip": False,
+        "continue_on_collection_errors": True,
+        "usepdb": False,
+        "trace": False,
+        "setuponly": False,
+        "setupplan": False,
+        "numprocesses": None,  # xdist: one process a replay, or the probe would see only the controller
+        "dist": "no",
+        "tx": [],
+        "reruns": 0,  # a retried failure is a hidden flake
+        "flake_finder_enable": False,
+        "randomly_reorganize": False,
+        "random_order_bucket": "none",
+        "timeout_method": "signal",  # pytest-timeout's thread method ends the process and says nothing of its test
+    }
+    if not _SETTINGS["collect_only"]:
+        wanted["collectonly"] = False
+    changed = {}
+    for name, value in wanted.items():
+        if hasattr(config.option, name) and getattr(config.option, name) != value:
+            if getattr(config.option, name):
+                changed[name] = repr(getattr(config.option, name))
+            setattr(config.option, name, value)
+    coverage = config.pluginmanager.getplugin("_cov")
+    if coverage is not None and getattr(coverage, "options", None) is not None:
+        # A coverage threshold would turn one green test into a failed session.
+        coverage.options.cov_fail_under = None
+    _emit(e="session", rootdir=str(config.rootdir) if hasattr(config, "rootdir") else "", neutralised=changed)
+
+
+def _calm_hypothesis(items: list[Any]) -> None:
+    """The same examples on both sides: fixed seed, no database, no deadline."""
+    hypothesis = sys.modules.get("hypothesis")
+    core = sys.modules.get("hypothesis.core")
+    if hypothesis is None or core is None:
+        return
+    try:
+        quiet = {"derandomize": True, "database": None, "deadline": None}
+        if getattr(core, "global_force_seed", 0) is None:
+            core.global_force_seed = 0  # type: ignore[attr-defined]
+        settings = hypothesis.settings
+        settings.register_profile("holdtrue-gate", parent=settings.default, **quiet)
+        settings.load_profile("holdtrue-gate")
+        for item in items:
+            bound: Any = getattr(item, "obj", None)
+            function: Any = getattr(bound, "__func__", bound)
+            own = getattr(function, "_hypothesis_internal_use_settings", None)
+            if own is not None:
+                function._hypothesis_internal_use_settings = settings(parent=own, **quiet)
+    except Exception as error:  # noqa: BLE001 - an unknown release of hypothesis must not end the session
+        _emit(e="note", text="hypothesis could not be derandomised: " + repr(error))
+
+
+# --- choice
+
+
+def _chosen(nodeid: str) -> bool:
+    if nodeid in _EXCLUDE:
+        return False
+    if nodeid in _IDS:
+        return True
+    return any(nodeid == p or (nodeid.startswith(p) and nodeid[len(p) : len(p) + 1] in ("[", ":")) for p in _PREFIXES)
+
+
+_IDS = frozenset(_SETTINGS["ids"])
+_PREFIXES: list[str] = _SETTINGS["prefixes"]
+_EXCLUDE = frozenset(_SETTINGS["exclude"])
+
+
+# --- hooks
+
+
+class _NoTests(pytest.File):
+    def collect(self) -> list[Any]:
+        return []
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: Any) -> Iterator[None]:
+    outcome: Any = yield
+    error = outcome.excinfo
+    if error is not None:
+        path = getattr(error[1], "path", None)
+        where = _inside(str(path)) if path is not None else None
+        _emit(e="collect-error", id=where or "conftest.py", raised=_describe(error[1], {}))
+    _calm_hypothesis([])
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: Any) -> Iterator[None]:
+    _neutralise(config)
+    yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collect_file(file_path: Any, parent: Any) -> Iterator[None]:
+    # Files named on the command line skip `python_files`; a helper that pytest would not collect by itself is no test
+    # file here either.
+    outcome: Any = yield
+    path = str(file_path)
+    if not path.endswith(".py") or getattr(parent.config.option, "doctestmodules", False):
+        return
+    patterns = parent.config.getini("python_files")
+    name, slashed = path.replace(os.sep, "/").rpartition("/")[2], path.replace(os.sep, "/")
+    if not any(
+        fnmatch.fnmatch(name, p) or ("/" in p and fnmatch.fnmatch(slashed, "*/" + p.lstrip("/"))) for p in patterns
+    ):
+        # Not an empty answer: for a file named on the command line pytest takes that as a wrong argument.
+        outcome.force_result([_NoTests.from_parent(parent, path=file_path)])
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: Any) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.outcome == "failed":
+        call = getattr(report, "call", None)
+        exception = call.excinfo.value if call is not None and call.excinfo is not None else None
+        _emit(e="collect-error", id=collector.nodeid, raised=_describe(exception, {}), text=_text(report.longrepr))
+    elif report.outcome == "skipped":
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        _emit(e="collect-skip", id=collector.nodeid, skip=_text(why))
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> Iterator[None]:
+    everything = list(items)
+    yield
+    # Another plugin may have deselected or reordered: the plan's choice in file order is what runs.
+    items[:] = [item for item in everything if _chosen(item.nodeid)]
+    ids = [item.nodeid for item in items]
+    for start in range(0, max(len(ids), 1), IDS_A_LINE):
+        _emit(e="collected", ids=ids[start : start + IDS_A_LINE])
+    _calm_hypothesis(items)
+    _tell_foreign()
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _state["node"] = nodeid
+    _emit(e="begin", id=nodeid)
+
+
+def _watched(item: Any, when: str) -> Iterator[None]:
+    _emit(e="phase-begin", id=item.nodeid, when=when)
+    _state["phase"] = when
+    try:
+        yield
+    finally:
+        _state["phase"] = None
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: Any) -> Iterator[None]:
+    yield from _watched(item, "setup")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_call(item: Any) -> Iterator[None]:
+    yield from _watched(item, "call")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: Any) -> Iterator[None]:
+    yield from _watched(item, "teardown")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    raised = None if call.excinfo is None or report.outcome == "passed" else _describe(call.excinfo.value, {})
+    longrepr = report.longrepr
+    _emit(
+        e="phase",
+        id=item.nodeid,
+        when=report.when,
+        outcome=report.outcome,
+        seconds=round(getattr(report, "duration", 0.0), 4),
+        raised=raised if report.outcome == "failed" else None,
+        skip=_text(longrepr[2] if isinstance(longrepr, tuple) else longrepr) if report.outcome == "skipped" else None,
+        xfail=_text(getattr(report, "wasxfail", None)),
+        detail=_text(longrepr) if report.outcome == "failed" and call.excinfo is None else None,
+    )
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _emit(e="end", id=nodeid)
+    _state["node"] = None
+    _tell_foreign()
+
+
+def _skip_summaries(config: Any) -> None:
+    """Nobody reads what plugins print at the end; hypothesis' summary alone imports all of hypothesis, in every session."""
+    try:
+        hook = config.hook.pytest_terminal_summary
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        for implementation in list(hook.get_hookimpls()):
+            if implementation.plugin is not reporter:
+                hook._remove_plugin(implementation.plugin)
+    except Exception as error:  # noqa: BLE001 - another release of pluggy: slower, not wrong
+        _emit(e="note", text="summaries were not skipped: " + repr(error))
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: Any, exitstatus: Any) -> Iterator[None]:
+    _tell_foreign()
+    _emit(e="finish", exit=int(exitstatus))
+    _skip_summaries(session.config)
+    yield
+
+
+_drop_foreign_paths()
+_emit(e="start", python=sys.version.split()[0], pytest=pytest.__version__, time=time.time())
+sys.addaudithook(_audit)

@@ -1,0 +1,366 @@
+"""Git, read only: commits, listings, and trees written out of the object database.
+
+The user's tree, index, stash, refs and `.git/worktrees` are never touched, because nothing here writes into the
+repository: a tree is made from
+`git ls-tree` and `git cat-file --batch` into a folder of the gate's own. No hook, filter, LFS or textconv of anybody
+runs on that way, and an interrupted gate leaves nothing behind in the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdtrue_gate.errors import CannotJudgeError, GateError, UsageError
+
+GIT_LIMIT_S = 120.0
+EMPTY_MODES = {"160000"}
+LINK_MODE = "120000"
+EXECUTABLE_MODE = "100755"
+
+# Answers must not depend on the user's settings, and no program of theirs may run.
+_NEUTRAL = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.quotePath=false",
+    "core.attributesFile=/dev/null",
+    "core.commitGraph=false",
+    "diff.external=",
+    "log.showSignature=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "protocol.allow=never",
+)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit: its ids, whole message and subject."""
+
+    sha: str
+    tree: str
+    parents: tuple[str, ...]
+    message: str
+
+    @property
+    def subject(self) -> str:
+        """The first line of the message that is not blank."""
+        return next((line.strip() for line in self.message.splitlines() if line.strip()), "")
+
+    @property
+    def trailers(self) -> tuple[tuple[str, str], ...]:
+        """`Key: value` lines of the last paragraph, as git reads trailers."""
+        paragraphs = [p for p in self.message.replace("\r\n", "\n").strip().split("\n\n") if p.strip()]
+        if len(paragraphs) < 2:
+            return ()
+        pairs = [line.partition(":") for line in paragraphs[-1].splitlines()]
+        return tuple(
+            (key.strip().lower(), value.strip())
+            for key, colon, value in pairs
+            if colon and key.strip() and " " not in key.strip()
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a tree: git's mode and the blob's id."""
+
+    mode: str
+    sha: str
+
+
+Listing = Mapping[str, Entry]
+
+
+def clean_environment() -> dict[str, str]:
+    """The caller's environment without any GIT_*: in a hook these point at another repository or index."""
+    environment = {key: value for key, value in os.environ.items() if not key.upper().startswith("GIT_")}
+    environment |= {
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_PAGER": "cat",
+        "LC_ALL": "C",
+    }
+    return environment
+
+
+class Repository:
+    """A repository seen from one folder of it. `root` is the top of the user's tree; `prefix` the project's folder in
+    it ("" or "a/b/")."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises UsageError when `directory` is in no git work tree or git is missing."""
+        self._environment = clean_environment()
+        self._directory = directory
+        try:
+            answer = self._git(
+                "rev-parse", "--show-toplevel", "--show-prefix", "--absolute-git-dir", "--is-shallow-repository"
+            ).decode()
+        except GateError as error:
+            raise UsageError(
+                "no-repository",
+                f"{directory} is not inside a git work tree: {error.message}",
+                "Run in a clone, or give its folder with -C.",
+            ) from error
+        top, here, git_directory, shallow = [*answer.split("\n"), "", "", "", ""][:4]
+        self.root = Path(top)
+        self.git_directory = Path(git_directory)
+        self.is_shallow = shallow == "true"
+        self.prefix = self._project_prefix(here)
+        self._batch: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def _project_prefix(self, here: str) -> str:
+        # A folder with a pyproject of its own is a project of its own; any other folder means the repository.
+        if here and (self.root / here / "pyproject.toml").is_file():
+            return here
+        return ""
+
+    # --- plumbing
+
+    def _command(self, *arguments: str) -> list[str]:
+        settings = [part for setting in _NEUTRAL for part in ("-c", setting)]
+        return ["git", "--no-pager", *settings, "-C", str(self._directory), *arguments]
+
+    def _git(self, *arguments: str) -> bytes:
+        try:
+            done = subprocess.run(
+                self._command(*arguments),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=self._environment,
+                timeout=GIT_LIMIT_S,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise UsageError("no-git", "the program `git` was not found", "Install git, or put it on PATH.") from error
+        except subprocess.TimeoutExpired as error:
+            raise CannotJudgeError(
+                "git-slow", f"git {arguments[0]} did not answer within {GIT_LIMIT_S:.0f} s"
+            ) from error
+        if done.returncode != 0:
+            text = done.stderr.decode("utf-8", "replace").strip()
+            raise CannotJudgeError("git-failed", f"git {arguments[0]}: {text or f'exit {done.returncode}'}")
+        return done.stdout
+
+    def close(self) -> None:
+        """Ends the reader of objects."""
+        with self._lock:
+            batch, self._batch = self._batch, None
+        if batch is not None:
+            for stream in (batch.stdin, batch.stdout):
+                if stream is not None:
+                    stream.close()
+            try:
+                batch.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                batch.kill()
+                batch.wait()
+
+    def __enter__(self) -> Repository:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _object(self, name: str) -> tuple[str, bytes] | None:
+        """Type and bytes of an object, or None when this clone does not have it."""
+        with self._lock:
+            if self._batch is None:
+                self._batch = subprocess.Popen(
+                    self._command("cat-file", "--batch"),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=self._environment,
+                )
+            assert self._batch.stdin is not None
+            assert self._batch.stdout is not None
+            try:
+                self._batch.stdin.write(name.encode() + b"\n")
+                self._batch.stdin.flush()
+                header = self._batch.stdout.readline().split()
+                if len(header) != 3:
+                    return None
+                size = int(header[2])
+                body = self._batch.stdout.read(size + 1)
+            except (OSError, ValueError) as error:
+                raise CannotJudgeError("git-failed", f"git cat-file ended while reading {name}") from error
+            if len(body) != size + 1:
+                raise CannotJudgeError("git-failed", f"git cat-file ended while reading {name}")
+            return header[1].decode(), body[:-1]
+
+    # --- commits
+
+    def resolve(self, revision: str) -> str:
+        """The id of the commit that `revision` names. Raises UsageError when it names none."""
+        if not revision or revision.startswith("-"):
+            raise UsageError("bad-revision", f"{revision!r} is not a revision")
+        try:
+            return (
+                self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+                .decode()
+                .strip()
+            )
+        except CannotJudgeError as error:
+            if error.code == "git-slow":
+                raise
+            empty = not self._has_head()
+            hint = (
+                "The repository has no commit yet."
+                if empty
+                else "`git log --oneline` lists what there is; in a shallow clone, fetch more."
+            )
+            raise UsageError("bad-revision", f"{revision!r} names no commit of this repository", hint) from error
+
+    def _has_head(self) -> bool:
+        try:
+            self._git("rev-parse", "--verify", "--quiet", "HEAD")
+        except CannotJudgeError:
+            return False
+        return True
+
+    def commits(self, revision: str) -> list[str]:
+        """The commits that a revision or a range A..B means, oldest first; a range leaves merges out. Raises UsageError."""
+        if ".." not in revision:
+            return [self.resolve(revision)]
+        if "..." in revision:
+            raise UsageError("bad-revision", f"{revision!r}: symmetric ranges are not judged", "Use A..B.")
+        low, _, high = revision.partition("..")
+        low_sha, high_sha = self.resolve(low or "HEAD"), self.resolve(high or "HEAD")
+        return (
+            self._git("rev-list", "--reverse", "--topo-order", "--no-merges", high_sha, f"^{low_sha}").decode().split()
+        )
+
+    def commit(self, sha: str) -> Commit:
+        """Reads a commit as it is stored: a shallow clone's boundary still names its parents here. Raises
+        CannotJudgeError."""
+        found = self._object(sha)
+        if found is None or found[0] != "commit":
+            raise CannotJudgeError("history-missing", f"commit {sha[:12]} is not in this clone")
+        head, _, message = found[1].partition(b"\n\n")
+        tree, parents, encoding = "", [], "utf-8"
+        for line in head.split(b"\n"):
+            key, _, value = line.partition(b" ")
+            if key == b"tree":
+                tree = value.decode()
+            elif key == b"parent":
+                parents.append(value.decode())
+            elif key == b"encoding":
+                encoding = value.decode("ascii", "replace")
+        try:
+            text = message.decode(encoding, "replace")
+        except LookupError:
+            text = message.decode("utf-8", "replace")
+        return Commit(sha, tree, tuple(parents), text)
+
+    def has_commit(self, sha: str) -> bool:
+        """Whether this clone holds the commit and its tree."""
+        found = self._object(sha)
+        return found is not None and found[0] == "commit" and self._object(self.commit(sha).tree) is not None
+
+    # --- contents
+
+    def listing(self, sha: str) -> dict[str, Entry]:
+        """Every file of a commit by its path relative to the repository root. Raises CannotJudgeError."""
+        found: dict[str, Entry] = {}
+        for line in self._git("ls-tree", "-r", "-z", "--full-tree", sha).split(b"\0"):
+            if line:
+                meta, _, path = line.partition(b"\t")
+                mode, _kind, blob = meta.decode().split(" ")
+                found[os.fsdecode(path)] = Entry(mode, blob)
+        return found
+
+    def blob(self, sha: str) -> bytes:
+        """The bytes of a file. Raises CannotJudgeError when this clone does not have them (a partial clone)."""
+        found = self._object(sha)
+        if found is None or found[0] != "blob":
+            raise CannotJudgeError(
+                "history-missing",
+                f"object {sha[:12]} is not in this clone",
+                "This is a partial clone: fetch the objects, then check again.",
+            )
+        return found[1]
+
+    def text(self, listing: Listing, path: str) -> bytes | None:
+        """The bytes of `path` in a listing, or None when it is not a regular file there."""
+        entry = listing.get(path)
+        if entry is None or entry.mode == LINK_MODE or entry.mode in EMPTY_MODES:
+            return None
+        return self.blob(entry.sha)
+
+    def write_tree(self, listing: Listing, target: Path) -> None:
+        """Writes a listing as files into the new folder `target`.
+
+        Byte-code caches that someone committed are left out: they could answer for other source. Raises
+        CannotJudgeError with
+        `overlay-failed` when two paths cannot both exist, or a path would leave `target`.
+        """
+        check_paths(listing)
+        target.mkdir(parents=True)
+        base = os.fspath(target)
+        made: set[str] = set()
+        links: list[tuple[str, str]] = []
+        for path, entry in listing.items():
+            if "__pycache__" in path.split("/"):
+                continue
+            full = f"{base}/{path}"
+            folder = full.rpartition("/")[0]
+            if folder not in made:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                made.add(folder)
+            if entry.mode in EMPTY_MODES:
+                Path(full).mkdir(exist_ok=True)
+            elif entry.mode == LINK_MODE:
+                links.append((full, os.fsdecode(self.blob(entry.sha))))
+            else:
+                mode = 0o755 if entry.mode == EXECUTABLE_MODE else 0o644
+                # O_EXCL and O_NOFOLLOW: nothing that is there already is written through.
+                descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(self.blob(entry.sha))
+        # Links come last, so that no file was ever written through one.
+        for full, points_to in links:
+            Path(full).symlink_to(points_to)
+
+
+def check_paths(listing: Iterable[str]) -> None:
+    """Raises CannotJudgeError (`overlay-failed`) when a path is unsafe, or is a file here and a folder there."""
+    paths = set(listing)
+    for path in paths:
+        parts = path.split("/")
+        if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+            raise CannotJudgeError("overlay-failed", f"the tree holds an unsafe path: {path!r}")
+        for depth in range(1, len(parts)):
+            above = "/".join(parts[:depth])
+            if above in paths:
+                raise CannotJudgeError(
+                    "overlay-failed",
+                    f"{above!r} is a file at the parent and a folder in the commit's tests",
+                    "Move the test files in one commit and fix in the next.",
+                )
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder that tests have worked in, also when they took its write permission away."""
+
+    def retry(_function: object, name: str, _error: object) -> None:
+        try:
+            Path(name).parent.chmod(stat.S_IRWXU)
+            if Path(name).is_dir() and not Path(name).is_symlink():
+                Path(name).chmod(stat.S_IRWXU)
+                shutil.rmtree(name, ignore_errors=True)
+            else:
+                Path(name).unlink()
+        except OSError:
+            return
+
+    shutil.rmtree(path, onerror=retry)

@@ -1,0 +1,1 @@
+"""Reports: one module a format, each a pure function of a finished check."""
