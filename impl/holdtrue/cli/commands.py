@@ -1,0 +1,316 @@
+"""The commands. Each reads its arguments, calls `Memory` or a server, prints one answer and returns the exit code.
+
+Only click is imported here: what a command needs, it imports itself, so that `--help` and a search start fast.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdtrue import __version__
+from holdtrue.errors import InvalidInput, StoreMissing
+
+if TYPE_CHECKING:
+    from holdtrue.cli.output import Printer
+    from holdtrue.memory import Memory
+
+DONE = 0
+DEGRADED = 4
+_STDIN_LIMIT_BYTES = 1024 * 1024
+
+Command = Callable[..., int]
+
+
+@dataclass(frozen=True)
+class Door:
+    """What every command shares: which store, and in which form it answers."""
+
+    store: str | None
+    as_json: bool
+
+    @functools.cached_property
+    def printer(self) -> Printer:
+        from holdtrue.cli.output import Printer
+
+        return Printer(as_json=self.as_json)
+
+    def memory(self) -> Memory:
+        import logging
+
+        from holdtrue.memory import Memory
+
+        if logging.lastResort is not None:
+            logging.getLogger("holdtrue.config").addHandler(logging.lastResort)  # tells which setting is not understood
+        return Memory(self.store)
+
+    @contextmanager
+    def existing(self, *, searching: bool = False) -> Iterator[Memory]:
+        """A store that is there. Raises `StoreMissing`, and makes nothing."""
+        with self.memory() as memory:
+            if not memory.exists():
+                raise StoreMissing(f"There is no store at {memory.path}.")
+            if searching:
+                memory.warm()  # the model loads while the store is opened
+            yield memory
+
+
+def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+    store = click.option("--store", metavar="PATH", help="The folder of the store. [default: HOLDTRUE_HOME]")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+    return store(as_json(function))
+
+
+def _command(function: Command) -> Command:
+    """A command of the group that takes `--store` and `--json`, on either side of its name."""
+
+    @click.pass_context
+    @functools.wraps(function)
+    def run(context: click.Context, /, store: str | None, as_json: bool, **arguments: Any) -> int:
+        group = context.obj
+        door = Door(group.store if store is None else store, as_json or group.as_json)
+        return function(door, **arguments)
+
+    name = function.__name__.removesuffix("_command")
+    return holdtrue.command(name, help=function.__doc__)(_common(run))
+
+
+def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--until", metavar="TIME", help="Only memories before this time."),
+        click.option(
+            "--since", metavar="TIME", help="Only memories at or after this time, as 2026-03-04 or with a time."
+        ),
+        click.option(
+            "--tag", "tags", metavar="TAG", multiple=True, help="Only memories with this tag; repeat for more."
+        ),
+        click.option("--session", metavar="NAME", help="Only memories of this session."),
+        click.option("--project", metavar="NAME", help="Only memories of this project."),
+        click.option("--user", metavar="NAME", help="Only memories of this user."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="holdtrue")
+@_common
+@click.pass_context
+def holdtrue(context: click.Context, store: str | None, as_json: bool) -> None:
+    """An agent's memory that holds.
+
+    The store is a folder: --store, else HOLDTRUE_HOME, else the data folder of this user. Exit codes: 0 done, 1 refused
+    or not found, 2 usage, 3 store unavailable, 4 done but degraded (see `holdtrue status`).
+    """
+    context.obj = Door(store, as_json)
+
+
+@_command
+@click.argument("text")
+@click.option("--user", metavar="NAME", default="", help="Whose memory this is.")
+@click.option("--project", metavar="NAME", default="", help="The project it belongs to.")
+@click.option("--session", metavar="NAME", default="", help="The session it comes from.")
+@click.option("--speaker", metavar="NAME", default="", help="Who said it.")
+@click.option("--at", metavar="TIME", help="When it happened, as 2026-03-04T10:00; local unless it says otherwise.")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="A label to filter by; repeat for more.")
+@click.option("--metadata", metavar="JSON", help="Anything else, as a JSON object.")
+@click.option("--source", metavar="NAME", help="Where it comes from: a file, a URL, a ticket.")
+@click.option("--key", metavar="KEY", help="Makes a retry safe: the same key and text store nothing new.")
+def add(door: Door, /, text: str, metadata: str | None, **fields: Any) -> int:
+    """Store a memory. TEXT is the memory itself, or - to read it from standard input."""
+    given = _text(text)
+    details = None if metadata is None else _json(metadata)
+    with door.memory() as memory:
+        memory.warm()
+        record = memory.add(given, metadata=details, **fields)
+    printer = door.printer
+    if door.as_json:
+        printer.document({**record.as_dict(), "created": record.created, "degraded": list(record.degraded)})
+    elif record.created:
+        printer.line(f"{printer.style('Stored', 'green')}  {record.id}")
+    else:
+        printer.line(f"{printer.style('Known already', 'yellow')}  {record.id}  (stored {record.sources} times)")
+    printer.notices(record.degraded)
+    return DEGRADED if record.degraded else DONE
+
+
+@_command
+@click.argument("query")
+@click.option("--limit", metavar="N", type=int, default=10, show_default=True, help="How many hits at most, up to 200.")
+@_filters
+@click.option("--as-of", "as_of", metavar="TIME", help="Answer with what was known at this time.")
+@click.option("--explain", is_flag=True, help="Tell why each memory was found.")
+def search(door: Door, /, query: str, **filters: Any) -> int:
+    """Find memories by meaning and by words, best first. QUERY is any text; no part of it is syntax."""
+    with door.existing(searching=True) as memory:
+        hits = memory.search(query, **filters)
+    printer = door.printer
+    if door.as_json:
+        printer.document({"hits": [hit.as_dict() for hit in hits], "degraded": list(hits.degraded)})
+    elif not hits:
+        printer.line("Nothing found.")
+    else:
+        for number, hit in enumerate(hits, 1):
+            printer.hit(number, hit)
+    printer.notices(hits.degraded)
+    return DEGRADED if hits.degraded else DONE
+
+
+@_command
+@click.argument("id")
+def get(door: Door, /, id: str) -> int:  # noqa: A002 - the word of the contract
+    """Show one memory in full."""
+    with door.existing() as memory:
+        record = memory.get(id)
+    if door.as_json:
+        door.printer.document(record.as_dict())
+    else:
+        door.printer.record(record)
+    return DONE
+
+
+@_command
+@click.option("--limit", metavar="N", type=int, default=50, show_default=True, help="How many to show, up to 500.")
+@click.option("--offset", metavar="N", type=int, default=0, show_default=True, help="How many to skip.")
+@_filters
+def list_command(door: Door, /, limit: int, offset: int, **filters: Any) -> int:
+    """List memories, newest first."""
+    with door.existing() as memory:
+        page = memory.list(limit=limit, offset=offset, **filters)
+    printer = door.printer
+    if door.as_json:
+        printer.document(page.as_dict())
+        return DONE
+    for record in page:
+        printer.row(record)
+    end = offset + len(page)
+    more = f"; --offset {end} shows the next" if end < page.total and len(page) else ""
+    printer.line(printer.style(f"{len(page)} of {page.total}{more}", "dim"))
+    return DONE
+
+
+@_command
+@click.argument("id")
+@click.argument("text")
+def update(door: Door, /, id: str, text: str) -> int:  # noqa: A002
+    """Give a memory another text: TEXT, or - to read it from standard input."""
+    given = _text(text)
+    with door.existing(searching=True) as memory:
+        record = memory.update(id, given)
+    printer = door.printer
+    if door.as_json:
+        printer.document({**record.as_dict(), "degraded": list(record.degraded)})
+    else:
+        printer.line(f"{printer.style('Updated', 'green')}  {record.id}  (revision {record.revision})")
+    printer.notices(record.degraded)
+    return DEGRADED if record.degraded else DONE
+
+
+@_command
+@click.argument("id")
+def forget(door: Door, /, id: str) -> int:  # noqa: A002
+    """Remove a memory for good, its history and its bytes included."""
+    with door.existing() as memory:
+        receipt = memory.forget(id)
+    printer = door.printer
+    if door.as_json:
+        printer.document(receipt.as_dict())
+    elif receipt.erased:
+        printer.line(f"{printer.style('Forgotten and erased', 'green')}  {receipt.id}")
+    else:
+        printer.line(f"{printer.style('Forgotten', 'green')}  {receipt.id}")
+        printer.line(f"Its bytes go when this has ended: {'; '.join(receipt.waiting_for)}.")
+    return DONE
+
+
+@_command
+def status(door: Door, /) -> int:
+    """Tell what the store holds and whether anything is degraded."""
+    with door.existing(searching=True) as memory:
+        answer = {**memory.status(), "version": __version__}
+    printer = door.printer
+    if door.as_json:
+        printer.document(answer)
+    else:
+        from holdtrue.cli.output import visible
+
+        for name, value in answer.items():
+            if name not in ("exists", "degraded"):
+                printer.line(f"{printer.style(f'{name:<16}', 'dim')}  {visible(str(value))}")
+        well = not answer["degraded"]
+        printer.line(printer.style("All is well." if well else "Degraded:", "green" if well else "yellow"))
+        for sentence in answer["degraded"]:
+            printer.line(f"  {visible(sentence)}")
+    return DEGRADED if answer["degraded"] else DONE
+
+
+@_command
+@click.option("--http", metavar="ADDR", help="Serve streamable HTTP on HOST:PORT instead of standard input and output.")
+@click.option("--allow-remote", is_flag=True, help="Accept an ADDR that other machines reach. There is no login.")
+@click.option(
+    "--allow-host", "allow_hosts", metavar="NAME", multiple=True, help="A Host header to accept besides ADDR's own."
+)
+def serve(door: Door, /, http: str | None, allow_remote: bool, allow_hosts: tuple[str, ...]) -> int:
+    """Serve the memory to an MCP client, on standard input and output."""
+    from holdtrue.config import Settings, store_folder
+
+    store_folder(door.store, Settings.from_environment())  # a malformed path is told before anything else
+    if http is None:
+        from holdtrue.mcp_server import serve_stdio
+
+        if sys.stdin is not None and sys.stdin.isatty():
+            click.echo("This speaks JSON-RPC to an MCP client, which starts it itself. Ctrl-D ends it.", err=True)
+        serve_stdio(door.store)
+    else:
+        from holdtrue.mcp_server.http import serve_http
+
+        def tell(url: str) -> None:
+            if door.as_json:
+                door.printer.document({"url": url})
+            else:
+                door.printer.line(f"Serving {url}")
+            sys.stdout.flush()
+
+        serve_http(door.store, http, allow_remote=allow_remote, allow_hosts=allow_hosts, on_listening=tell)
+    return DONE
+
+
+@_command
+@click.option(
+    "--memories",
+    metavar="N",
+    type=click.IntRange(1, 2000),
+    default=50,
+    show_default=True,
+    help="How many each of the four servers stores.",
+)
+def demo(door: Door, /, memories: int) -> int:
+    """Show that it holds: four servers share a store, one is killed, nothing is lost."""
+    from holdtrue.cli.demo import run_demo
+
+    return run_demo(door.store, memories=memories, as_json=door.as_json)
+
+
+def _text(argument: str) -> str:
+    """The argument itself, or standard input for `-`, without the newline that ends it."""
+    if argument != "-":
+        return argument
+    if sys.stdin is None:
+        raise InvalidInput("Standard input is closed.", hint="Pass the text as an argument.")
+    data = sys.stdin.buffer.read(_STDIN_LIMIT_BYTES)
+    text = data.decode("utf-8", "replace")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--metadata is not JSON: {error}.", hint="""Write '{"ticket": "POL-1"}'.""") from error
