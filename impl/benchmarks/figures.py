@@ -47,8 +47,14 @@ class Report:
         lines = [f"{self.benchmark}  ({', '.join(f'{name} {value}' for name, value in self.conditions.items())})"]
         for figure in self.figures:
             mark = {True: "reached", False: "MISSED", None: ""}[figure.reached]
-            aim = "" if figure.target is None else f"  target {'<=' if figure.better == 'lower' else '>='} {figure.target:g}"
-            lines.append(f"  {figure.name:<44} {figure.value:>10.4g} {figure.unit:<6}{aim:<20} {mark} {figure.note}".rstrip())
+            aim = (
+                ""
+                if figure.target is None
+                else f"  target {'<=' if figure.better == 'lower' else '>='} {figure.target:g}"
+            )
+            lines.append(
+                f"  {figure.name:<44} {figure.value:>10.4g} {figure.unit:<6}{aim:<20} {mark} {figure.note}".rstrip()
+            )
         return "\n".join(lines)
 
 

@@ -33,12 +33,21 @@ def fill(folder: Path, memories: int) -> None:
     """A store of some size, so that the index and the vectors are not empty."""
     with Memory(folder) as memory:
         for start in range(0, memories, 500):
-            memory.add_many([f"seed memory {number}: {_words(number)}" for number in range(start, min(start + 500, memories))])
+            memory.add_many(
+                [f"seed memory {number}: {_words(number)}" for number in range(start, min(start + 500, memories))]
+            )
+
+
+_VOCABULARY = """the billing service retries a webhook twice before it gives up on Tuesdays we deploy after stand up staging
+database listens behind pgbouncer parser rejects trailing commas Maya owns invoices due thirty days harbour east town
+migration needs rollback plan logs rotate weekly keep port open cache expires hour token refresh fails silently when clock
+drifts tests run under one minute release notes belong with change customer asked export format report monthly""".split()
 
 
 def _words(number: int) -> str:
-    picked = hashlib.sha256(str(number).encode()).hexdigest()
-    return " ".join(picked[start : start + 5] for start in range(0, 40, 5))
+    """Eight common words, others for each number, the same in every run."""
+    picked = hashlib.sha256(str(number).encode()).digest()
+    return " ".join(_VOCABULARY[byte % len(_VOCABULARY)] for byte in picked[:8])
 
 
 def product_adder(folder: Path, results: Path, barrier: Any, seconds: float, number: int) -> None:
@@ -140,7 +149,8 @@ def measure(*, seconds: float, memories: int, place: Path | None = None, progres
 
 def _report(passes: dict[str, list[list[dict[str, Any]]]], state: raw.Raw, *, seconds: float, memories: int) -> Report:
     latencies = {
-        name: [value for one in slices for process in one for value in process["latencies"]] for name, slices in passes.items()
+        name: [value for one in slices for process in one for value in process["latencies"]]
+        for name, slices in passes.items()
     }
     product = [[len(process["latencies"]) for process in one] for one in passes["product"]]
     shares = [min(counts) / max(counts) for counts in product]
@@ -149,7 +159,9 @@ def _report(passes: dict[str, list[list[dict[str, Any]]]], state: raw.Raw, *, se
     stored = Counter(state.texts())
     duplicated = sum(count - 1 for count in stored.values())
     lost = added + memories - len(stored)
-    report = Report("saturation", {"processes": PROCESSES, "seconds": seconds, "memories": memories, "cores": os.cpu_count()})
+    report = Report(
+        "saturation", {"processes": PROCESSES, "seconds": seconds, "memories": memories, "cores": os.cpu_count()}
+    )
     report.figures = [
         Figure("adds failed", failed, "", 0),
         Figure("adds lost", lost, "", 0),

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 GROUP_ITEMS = 64  # bounds how long one commit may take, and so how long others wait for their turn
 TURN_S = 0.010  # a turn may be kept this long while work is queued: 0.95 of the bare loop instead of 0.79
-LINGER_S = 0.0005  # how long the thread looks for more work before it gives a turn back early
+RETRY_S = 0.0005
 CLOSE_WAIT_S = 2.0
 _IDLE_S = 30.0
 
@@ -184,12 +184,12 @@ class Writer:
             connection = self._ready()
             began_s = time.monotonic()
             while self._commit_group(connection):
-                if time.monotonic() >= began_s + TURN_S or not self._more_work():
+                if time.monotonic() >= began_s + TURN_S or not self._wanted():
                     return
         except (apsw.BusyError, StoreBusy):
             # Everyone who waited has left, or SQLite did not ask the busy handler: whoever is queued by now has its next
             # try with the patience it has left.
-            time.sleep(LINGER_S)
+            time.sleep(RETRY_S)
         except (apsw.Error, OSError, HoldTrueError) as error:
             self._fail_queued(store_error(error, self._folder))
             self._drop_connection()
@@ -210,12 +210,6 @@ class Writer:
             self._connection = connection
         self._connection.check_owner()
         return self._connection
-
-    def _more_work(self) -> bool:
-        with self._changed:
-            if not self._queue and not self._closed:
-                self._changed.wait(LINGER_S)
-            return bool(self._queue)
 
     @enforces("INV-001")
     def _commit_group(self, connection: StoreConnection) -> bool:
