@@ -41,7 +41,7 @@ def fill(folder: Path, memories: int) -> None:
 _VOCABULARY = """the billing service retries a webhook twice before it gives up on Tuesdays we deploy after stand up staging
 database listens behind pgbouncer parser rejects trailing commas Maya owns invoices due thirty days harbour east town
 migration needs rollback plan logs rotate weekly keep port open cache expires hour token refresh fails silently when clock
-drifts tests run under one minute release notes belong with change customer asked export format report monthly""".split()
+drifts tests run under one minute release notes belong with change customer asked export format report monthly""".split()  # noqa: SIM905 - a paragraph
 
 
 def _words(number: int) -> str:

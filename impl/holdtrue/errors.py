@@ -95,6 +95,13 @@ class StoreClosed(StoreError):
     default_hint = "Open it again with Memory(path)."
 
 
+class StoreForked(StoreError):
+    """This process was forked while the store was open in its parent."""
+
+    code = "STORE_FORKED"
+    default_hint = "Start such a process with spawn instead of fork, or fork before anything opens the store."
+
+
 class StoreReadOnly(StoreError):
     code = "STORE_READ_ONLY"
     default_hint = "Searching works; to store, make the folder and its files writable for this user."

@@ -26,6 +26,7 @@ from holdtrue.errors import (
     StoreBusy,
     StoreCorrupt,
     StoreError,
+    StoreForked,
     StoreFull,
     StoreReadOnly,
 )
@@ -39,11 +40,37 @@ _RETRY_S = 0.005
 KeepWaiting = Callable[[], bool]
 
 
+# The database of each connection that is open in this process, by the connection's id; and those that were open in the
+# parent when it forked this process.
+_open: dict[int, str] = {}
+_inherited: set[str] = set()
+
+
+def _note_inherited() -> None:
+    _inherited.update(_open.values())
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_note_inherited)
+
+
+def refuse_after_fork(folder: Path) -> None:
+    """Raise `StoreForked` in a process that was forked while this store was open.
+
+    SQLite keeps one table of its files and locks for a process. A child inherits it, believes to hold the parent's locks
+    and takes none of its own: the parent's close then deletes a WAL that the child still writes to.
+    https://www.sqlite.org/howtocorrupt.html, section 2.6
+    """
+    if _inherited and os.path.realpath(folder / DATABASE_NAME) in _inherited:
+        raise StoreForked(f"This process was forked while the store at {folder} was open; it cannot use it.")
+
+
 class StoreConnection(apsw.Connection):
     """A connection that knows the process and thread it belongs to."""
 
-    def __init__(self, filename: str, flags: int) -> None:
+    def __init__(self, filename: str, flags: int, database: str) -> None:
         super().__init__(filename, flags=flags)
+        _open[id(self)] = database
         self.owner = (os.getpid(), threading.get_ident())
         self.names: dict[tuple[str, str], int] = {}  # kind and name to number, as this connection has seen them
 
@@ -53,10 +80,17 @@ class StoreConnection(apsw.Connection):
         Closing it would run SQLite's clean-up against files that the parent is using; the child's copy of the parent's
         other threads is thrown away at the fork, and their connections with it, so this is the one place to hold on.
         """
-        if self.owner[0] != os.getpid():
+        owner = getattr(self, "owner", None)  # None when the database could not be opened
+        if owner is None or owner[0] == os.getpid():
+            _open.pop(id(self), None)
+        else:
             import ctypes
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+    def close(self, force: bool = False) -> None:
+        super().close(force)
+        _open.pop(id(self), None)
 
     def roll_back(self) -> None:
         """Undo the open transaction, if there is one, and forget the names it may have made."""
@@ -80,6 +114,7 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
     one never creates anything. `keep_waiting` is asked while the database is busy; without it a reader waits 2 s.
     Raises a `StoreError`.
     """
+    refuse_after_fork(folder)
     flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_READWRITE
     name = f"file:{quote(str(folder / DATABASE_NAME))}"
     if write:
@@ -87,7 +122,7 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
         # SQLite gives a new database, its WAL and its shared memory the mode of this file, whatever the umask.
         name += f"?modeof={quote(str(folder / _MODE_NAME))}"
     try:
-        connection = StoreConnection(name, flags)
+        connection = StoreConnection(name, flags, os.path.realpath(folder / DATABASE_NAME))
     except apsw.Error as error:
         raise store_error(error, folder) from error
     try:

@@ -2,8 +2,8 @@
 
 Owns: which stores this process has open. Two handles on one folder share one writer, because POSIX record locks belong
 to the process: a second set in the same process would let both through the turnstile, and closing either would drop the
-other's turn. Faults it survives: a fork (the child starts afresh and never touches what it inherited), a store that
-appears, is migrated or is closed while others read.
+other's turn. Faults it survives: a fork (the child never touches what it inherited and is refused a store that was
+open), a store that appears, is migrated or is closed while others read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdtrue.errors import StoreClosed, StoreMissing
 from holdtrue.files import make_private_folder
 from holdtrue.records import Forgotten, Record
 from holdtrue.store import memories
-from holdtrue.store.connection import DATABASE_NAME, StoreConnection
+from holdtrue.store.connection import DATABASE_NAME, StoreConnection, refuse_after_fork
 from holdtrue.store.memories import Addition
 from holdtrue.store.reader import Readers
 from holdtrue.store.vectors import Vector
@@ -76,7 +76,7 @@ os.register_at_fork(after_in_child=_start_afresh_after_fork)
 
 
 class SQLiteStore:
-    """A store in a folder. Safe to share between threads; a forked child may go on using it."""
+    """A store in a folder. Safe to share between threads; a child forked while it is open is refused it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -93,6 +93,7 @@ class SQLiteStore:
             if self._closed:
                 raise StoreClosed("The store was closed.")
             if self._engine is None:
+                refuse_after_fork(self.folder)
                 self._engine = _engines.take(self.folder)
             return self._engine
 
