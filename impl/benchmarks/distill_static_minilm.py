@@ -13,7 +13,8 @@ Steps, with the reason for each place where the result is not model2vec's defaul
    component is divided by the fourth root of its variance (half a whitening), so that no few directions rule the cosine.
 3. A constant 256th component. The norm of a mean of n vectors falls with n, so a plain cosine favours long, vague
    texts; the constant bounds that, as the length normalisation of BM25 is bounded by b. Cosines of unrelated texts
-   therefore lie near 0.77, not 0: compare scores within one query, or rescale with `unrelated_cosine`.
+   therefore lie near 0.5 for a few words and near 0.77 for turns of a talk, not near 0: compare scores within one query,
+   or rescale with `unrelated_cosine`, the zero point of the short ones.
 4. SIF weights a / (a + p) (Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"), p from
    Zipf's law over the vocabulary's order. BERT lists a thousand single characters before "the"; model2vec counts them
    as the thousand most frequent pieces, which leaves "the" half its weight. Here rank 1 is "the", and characters get a
@@ -170,7 +171,7 @@ def main() -> None:
         "dimension": DIMENSION,
         "dtype": "int8 rows, one float16 scale a row; embeds to float32",
         "normalised": True,
-        "unrelated_cosine": 0.77,
+        "unrelated_cosine": 0.5,
         "pieces": len(vocabulary),
         "source": "sentence-transformers/all-MiniLM-L6-v2",
         "source_weights_sha256": hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest(),

@@ -23,8 +23,9 @@ if TYPE_CHECKING:  # the interpreter must start without NumPy
 class EmbedderIdentity:
     """Which vectors these are. Equal identities mean comparable vectors.
 
-    `revision` is derived from the model's content: another content is another revision. `unrelated_cosine` is the
-    median cosine of unrelated texts, a zero point for those who want to show a cosine; it takes no part in equality.
+    `revision` is derived from the model's content: another content is another revision. `unrelated_cosine` is
+    the median cosine of unrelated texts of a few words, the zero point from which a cosine counts; it takes no part in
+    equality.
     """
 
     name: str

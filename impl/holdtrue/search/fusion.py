@@ -1,8 +1,8 @@
 """How the two legs become one order.
 
 The lexical leg is the strong one: its BM25 weights are scaled by the best of the query. The cosine of the semantic leg
-counts from the embedder's zero point, the median cosine of unrelated texts, so what merely sounds alike adds little. An
-equal vote of both, as in reciprocal rank fusion, finds less than BM25 alone on short turns.
+counts from the embedder's zero point, the median cosine of unrelated short texts, so what merely sounds alike adds
+little. An equal vote of both, as in reciprocal rank fusion, finds less than BM25 alone on short turns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Recall@10 on LoCoMo turns is flat from 1 to 3; see impl/benchmarks/retrieval.py.
-SEMANTIC_WEIGHT = 1.5
+SEMANTIC_WEIGHT = 2.0
 # Below this share of the way from unrelated to identical, a memory that shares no word with the query is no answer.
 SEMANTIC_FLOOR = 0.05
 
