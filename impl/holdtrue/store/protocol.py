@@ -38,4 +38,7 @@ class Store(Protocol):
 
     def complete_vector(self, seq: int, text: str, vector: Vector, deadline: Deadline) -> bool: ...
 
+    def verify(self) -> list[str]:
+        """Every damage and disagreement found; empty when the store is sound."""
+
     def close(self) -> None: ...

@@ -113,6 +113,18 @@ class SQLiteStore:
         with self._use().readers.snapshot() as connection:
             yield View(connection)
 
+    def verify(self) -> list[str]:
+        """Every damage and disagreement found, on a connection of its own: FTS5 keeps what a connection has read of an
+        index, and an integrity check would take that for damage once another connection has written.
+        """
+        self._use()
+        readers = Readers(self.folder)
+        try:
+            with readers.snapshot() as connection:
+                return View(connection).verify()
+        finally:
+            readers.close()
+
     def add(self, additions: Sequence[Addition], deadline: Deadline) -> list[Record]:
         added = self._write(lambda connection: [memories.add(connection, addition) for addition in additions], deadline)
         return [one.record() for one in added]
