@@ -30,6 +30,7 @@ from holdtrue.errors import (
     StoreFull,
     StoreReadOnly,
 )
+from holdtrue.store import schema
 from holdtrue.store.statements import run
 
 DATABASE_NAME = "memory.db"
@@ -111,7 +112,8 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
     """Open `memory.db` in the folder, configured.
 
     A writing connection creates the file, with the owner-only mode of its side file, and switches it to WAL; a reading
-    one never creates anything. `keep_waiting` is asked while the database is busy; without it a reader waits 2 s.
+    one never creates anything. A database that is not a store this program knows is refused, untouched. `keep_waiting`
+    is asked while the database is busy; without it a reader waits 2 s.
     Raises a `StoreError`.
     """
     refuse_after_fork(folder)
@@ -127,6 +129,8 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
         raise store_error(error, folder) from error
     try:
         _configure(connection, keep_waiting)
+        # Before anything is changed: the file may be another program's, or a newer version's.
+        schema.version_of(connection)
         if write:
             _switch_to_wal(connection, keep_waiting)
     except apsw.Error as error:
