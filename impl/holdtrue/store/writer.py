@@ -77,7 +77,6 @@ class Writer:
         self._connection: StoreConnection | None = None
         self._turnstile: Turnstile | None = None
         self._patient = True
-        self._erasures_due = False
 
     @enforces("INV-001")
     def submit(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
@@ -203,7 +202,6 @@ class Writer:
             try:
                 if schema.version_of(connection) < schema.VERSION:
                     schema.migrate(connection)
-                self._erasures_due = erase.due(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -248,18 +246,17 @@ class Writer:
 
     def _erase(self, connection: StoreConnection, *, wanted: bool) -> bool:
         """Finish the erasures that are enlisted, without waiting for anyone. True when none is left."""
-        if not wanted and not self._erasures_due:
+        if not wanted and not erase.due(connection):  # it may be another process that left one
             return True
         self._patient = False
         try:
-            self._erasures_due = not erase.finish(connection)
+            return erase.finish(connection)
         except (apsw.Error, OSError) as error:
             # The commit stands; the outbox keeps the rest for the next writer.
             logger.warning("An erasure could not be finished yet: %s", error)
-            self._erasures_due = True
+            return False
         finally:
             self._patient = True
-        return not self._erasures_due
 
     def _run_group(self, connection: StoreConnection, group: Sequence[_Item]) -> list[tuple[_Item, Any, Any]]:
         """Run the items in the open transaction: item, value and refusal (None or an exception) of each.
