@@ -7,7 +7,8 @@ snapshot. Without a model it degrades and says so: a memory is stored with its v
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdtrue import failpoints, records
 from holdtrue.clock import Deadline
 from holdtrue.config import Settings, store_folder
-from holdtrue.errors import InvalidInput
+from holdtrue.errors import InvalidInput, StoreMissing
 from holdtrue.models.slot import ModelSlot
 from holdtrue.records import Filters, Forgotten, Hits, NewMemory, Page, Record
 from holdtrue.search import hybrid
@@ -25,8 +26,6 @@ from holdtrue.store.sqlite import SQLiteStore
 from holdtrue.store.vectors import Vector
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from holdtrue.models.embedder import Embedder
     from holdtrue.store.protocol import Store
     from holdtrue.store.view import View
@@ -259,10 +258,19 @@ class Memory:
     def _deadline(self) -> Deadline:
         return Deadline.after(self._settings.write_wait_s)
 
-    def _read(self) -> AbstractContextManager[View]:
-        if not self._store.exists():
-            self.open()
-        return self._store.read()
+    @contextmanager
+    def _read(self) -> Iterator[View]:
+        """One snapshot; of a store that is made or brought up to date first where it must be.
+
+        While another process makes the store, its file is there before its tables, so it is the reading that tells.
+        """
+        with ExitStack() as stack:
+            try:
+                view = stack.enter_context(self._store.read())
+            except StoreMissing:
+                self.open()
+                view = stack.enter_context(self._store.read())
+            yield view
 
     def _add(self, checked: Sequence[NewMemory]) -> Records:
         deadline = self._deadline()

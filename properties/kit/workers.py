@@ -51,6 +51,14 @@ def perform(folder: Path, ledger_path: Path, steps: Sequence[Step], threads: int
     memory.close()
 
 
+def wait_for_file_and_perform(folder: Path, ledger_path: Path, steps: Sequence[Step]) -> None:
+    """Begin as soon as the database's file is there, at most after 30 s."""
+    until = time.monotonic() + 30
+    while not (folder / "memory.db").exists() and time.monotonic() < until:
+        time.sleep(0.005)
+    perform(folder, ledger_path, steps)
+
+
 def perform_and_tell(folder: Path, ledger_path: Path, steps: Sequence[Step], told: Any, go_on: Any) -> None:
     """As `perform`, in one thread; the step `tell` tells the parent and waits, at most 30 s, for its sign to go on."""
     global _tell
