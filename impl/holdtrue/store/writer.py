@@ -189,7 +189,7 @@ class Writer:
             # Everyone who waited has left, or SQLite did not ask the busy handler: whoever is queued by now has its next
             # try with the patience it has left.
             time.sleep(RETRY_S)
-        except (apsw.Error, OSError, HoldTrueError) as error:
+        except Exception as error:  # noqa: BLE001 - a thread that dies would leave its callers waiting for nothing
             self._fail_queued(store_error(error, self._folder))
             self._drop_connection()
         finally:
@@ -231,10 +231,10 @@ class Writer:
             failure = store_error(error, self._folder)
             for item in group:
                 item.refuse(failure)
-            if isinstance(error, apsw.Error | OSError | HoldTrueError):
-                self._drop_connection()
-                return False
-            raise
+            self._drop_connection()
+            if not isinstance(error, Exception):
+                raise
+            return False
         failpoints.hit("writer.after_commit")
         erased = self._erase(connection, wanted=any(item.erases for item in group))
         for item, value, refusal in answers:
@@ -261,14 +261,18 @@ class Writer:
     def _run_group(self, connection: StoreConnection, group: Sequence[_Item]) -> list[tuple[_Item, Any, Any]]:
         """Run the items in the open transaction: item, value and refusal (None or an exception) of each.
 
-        A savepoint around each item would make FTS5 and vec0 flush their work at each: twice the cost of an add. So the
-        group runs without, and only when an item refuses is the transaction begun again, with savepoints.
+        A savepoint around each item would make FTS5 and vec0 flush their work at each. So the group runs under one, and
+        only when an item refuses is it undone and run again, item by item. The write lock is kept all the while: nobody
+        can come between, and nobody's patience has to be asked for twice.
         """
+        run(connection, "SAVEPOINT whole")
         try:
             return [(item, item.operation(connection), None) for item in group]
-        except Exception:  # noqa: BLE001 - whatever it was, it comes again below, where it hits its own item alone
-            connection.roll_back()
-            run(connection, "BEGIN IMMEDIATE")
+        except Exception:  # whatever it was, it comes again below, where it hits its own item alone
+            if not connection.in_transaction:
+                raise
+            connection.names.clear()
+            run(connection, "ROLLBACK TO whole")
         return [(item, *self._run_item(connection, item)) for item in group]
 
     def _run_item(self, connection: StoreConnection, item: _Item) -> tuple[Any, BaseException | None]:
