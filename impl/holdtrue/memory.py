@@ -161,12 +161,12 @@ class Memory:
         )
         # The vector is made before the snapshot begins: no read transaction is open while a model loads.
         vector = self._vectors([parsed.text])[0] if parsed.telling else None
-        degraded = [self._model.problem] if self._model.problem else []
+        degraded = [self._model.problem or "The model was not ready."] if parsed.telling and vector is None else []
         with self._read() as view:
-            if vector is not None and view.embedder() not in (None, vector.embedder):
-                degraded.append("The vectors in the store were made by another model.")
-                vector = None
-            blob = vector.blob if vector is not None and vector.usable else None
+            blob = None if vector is None else vector.blob
+            if vector is not None and blob is not None and not vector.fits(view.embedder()):
+                degraded.append("The vectors in the store were made by another model: this search goes by words.")
+                blob = None
             found = hybrid.find(
                 view, parsed, blob, filters, limit=limit, explain=explain, unrelated=self._model.unrelated
             )
@@ -202,8 +202,7 @@ class Memory:
         wanted, good = records.check_id(id), records.check_text(text)
         deadline = self._deadline()
         vector = self._vectors([good])[0]
-        record = self._store.update(wanted, good, vector, deadline)
-        return record if vector is not None else replace(record, degraded=(self._model.problem,))
+        return self._told([self._store.update(wanted, good, vector, deadline)], [vector])[0]
 
     def forget(self, id: str) -> Forgotten:  # noqa: A002
         """Remove a memory for every reader, and its bytes from database and WAL as soon as no older reader pins them."""
@@ -276,9 +275,16 @@ class Memory:
         deadline = self._deadline()
         vectors = self._vectors([memory.text for memory in checked])
         stored = self._store.add([Addition(*pair) for pair in zip(checked, vectors, strict=True)], deadline)
-        if any(vector is None for vector in vectors):
-            stored = [replace(record, degraded=(self._model.problem,)) for record in stored]
-        return stored
+        return self._told(stored, vectors)
+
+    def _told(self, stored: Records, vectors: Sequence[Vector | None]) -> Records:
+        """The records, each with what had to be put off for it."""
+        if all(vector is not None for vector in vectors):
+            return stored
+        problem = self._model.problem or "Its vector follows: the model was not ready in time."
+        self._model.put_off()
+        pairs = zip(stored, vectors, strict=True)
+        return [record if vector is not None else replace(record, degraded=(problem,)) for record, vector in pairs]
 
     def _load_embedder(self) -> Embedder:
         from holdtrue.models import load_embedder  # the first import of numpy and tokenizers hides behind it

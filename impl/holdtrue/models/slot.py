@@ -26,18 +26,33 @@ RETRY_S = 60.0
 
 
 class ModelSlot:
-    """`load` makes the embedder; `ready` is called in the loading thread when a load that someone left has ended."""
+    """`load` makes the embedder; `catch_up` makes the vectors that were put off, and is called in a thread of its own."""
 
-    def __init__(self, load: Callable[[], Embedder], ready: Callable[[], object]) -> None:
+    def __init__(self, load: Callable[[], Embedder], catch_up: Callable[[], object]) -> None:
         self._load = load
-        self._ready = ready
+        self._catch_up = catch_up
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._embedder: Embedder | None = None
         self._ended: threading.Event | None = None
         self._retry = Deadline.after(0.0)
-        self._left = False
-        self.problem = ""  # why there are no vectors now, as a sentence; empty when there are
+        self._behind = False  # vectors were put off and nobody has been sent to make them
+        self._catching_up = False
+        self._load_problem = ""
+        self._embed_problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why there are no vectors now, as a sentence; empty when there are."""
+        if self._embedder is not None:
+            return self._embed_problem
+        loading = self._ended is not None and not self._ended.is_set()
+        return "The model is still loading." if loading else self._load_problem
+
+    @property
+    def unrelated(self) -> float:
+        """The cosine at which the loaded embedder sees no relation between two texts."""
+        return 0.0 if self._embedder is None else self._embedder.identity.unrelated_cosine
 
     def start(self) -> None:
         """Begin to load without waiting: whoever needs the model next finds it ready sooner."""
@@ -52,26 +67,23 @@ class ModelSlot:
         try:
             embeddings = embedder.embed(texts)
         except Exception as error:  # noqa: BLE001 - whatever a model does wrong, the words must not be lost
-            self.problem = f"The model failed: {error}"
-            logger.warning("%s", self.problem)
+            self._embed_problem = f"The model failed: {error}"
+            logger.warning("%s", self._embed_problem)
             return [None] * len(texts)
+        self._embed_problem = ""
         key = embedder.identity.key
         return [Vector(key, blob) for blob in embeddings.blobs()]
 
-    @property
-    def unrelated(self) -> float:
-        """The cosine at which the loaded embedder sees no relation between two texts."""
-        return 0.0 if self._embedder is None else self._embedder.identity.unrelated_cosine
+    def put_off(self) -> None:
+        """Say that a memory was stored without the vector it should have: it is made as soon as there is a model."""
+        with self._lock:
+            self._behind = True
+        self._send()
 
     def embedder(self, *, wait_s: float) -> Embedder | None:
         """The embedder, loaded by whoever asks first; None when it is not there in time or could not be loaded."""
-        if self._embedder is not None:
-            return self._embedder
-        ended = self._begin()
-        if not ended.wait(wait_s):
-            with self._lock:
-                self._left = True
-            self.problem = "The model is still loading."
+        if self._embedder is None:
+            self._begin().wait(wait_s)
         return self._embedder
 
     def _begin(self) -> threading.Event:
@@ -80,7 +92,7 @@ class ModelSlot:
             self._lock, self._ended, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._ended is None or (self._ended.is_set() and self._embedder is None and self._retry.passed()):
-                self._ended, self._left = threading.Event(), False
+                self._ended = threading.Event()
                 threading.Thread(target=self._run, args=(self._ended,), name="holdtrue-model", daemon=True).start()
             return self._ended
 
@@ -89,16 +101,28 @@ class ModelSlot:
             failpoints.hit("models.load")
             embedder = self._load()
             embedder.embed(["ready"])  # the files are read at the first use, so that is part of loading
-            self._embedder, self.problem = embedder, ""
+            self._load_problem = ""
+            self._embedder = embedder
         except Exception as error:  # noqa: BLE001 - reported in every reply and in status
-            self.problem = str(error)
+            self._load_problem = str(error) or type(error).__name__
             logger.warning("The model could not be loaded: %s", error)
             self._retry = Deadline.after(RETRY_S)
         ended.set()
+        self._send()
+
+    def _send(self) -> None:
+        """Send one thread to catch up, if something was put off, there is a model, and none is on its way."""
         with self._lock:
-            left = self._left
-        if left and self._embedder is not None:
-            try:
-                self._ready()
-            except Exception as error:  # noqa: BLE001 - nobody waits for this thread; the vectors stay pending
-                logger.warning("Pending vectors could not be made: %s", error)
+            if not self._behind or self._embedder is None or self._catching_up:
+                return
+            self._behind, self._catching_up = False, True
+        threading.Thread(target=self._run_catch_up, name="holdtrue-catch-up", daemon=True).start()
+
+    def _run_catch_up(self) -> None:
+        try:
+            self._catch_up()
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread; the vectors stay pending
+            logger.warning("Pending vectors could not be made: %s", error)
+        with self._lock:
+            self._catching_up = False
+        self._send()

@@ -18,7 +18,7 @@ from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.store.segment import index_text
 from holdtrue.store.statements import run
-from holdtrue.store.vectors import Vector, claim_embedder
+from holdtrue.store.vectors import Vector, claim
 
 
 @dataclass(slots=True)
@@ -33,6 +33,13 @@ class Source:
     at_us: int
     vector: Vector | None
     placed: bool = False  # set by `build`: the vector can stand beside those of the store
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What `build` had to put off although there was a vector."""
+        if self.placed or self.vector is None or self.vector.blob is None:
+            return ()
+        return ("Its vector is put off: the vectors in the store were made by another model.",)
 
 
 class Derived(Protocol):
@@ -135,8 +142,7 @@ REGISTRY: tuple[Derived, ...] = (FullText(), Vectors(), PendingVectors())
 def build(connection: apsw.Connection, source: Source) -> None:
     """Derive everything of a memory, inside the transaction that writes its text."""
     vector = source.vector
-    if vector is not None and vector.usable and claim_embedder(connection, vector.embedder):
-        source.placed = True
+    source.placed = vector is not None and claim(connection, vector)
     for derived in REGISTRY:
         failpoints.hit("derived.before_build")
         derived.build(connection, source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apsw
@@ -97,6 +97,7 @@ class Added:
     id: str
     at_us: int
     existing: Record | None
+    degraded: tuple[str, ...] = ()
 
     def record(self) -> Record:
         """The record as a read would give it. For the caller's thread: nothing here needs the write lock."""
@@ -118,6 +119,7 @@ class Added:
             source=memory.source,
             revision=1,
             created=True,
+            degraded=self.degraded,
         )
 
 
@@ -136,8 +138,10 @@ def add(connection: StoreConnection, addition: Addition) -> Added:
     failpoints.hit("memories.between_check_and_insert")
     created = seq is None
     id_ = new_id()
+    degraded: tuple[str, ...] = ()
     if seq is None:
-        seq = _insert(connection, addition, id_, (user_id, project_id, session_id), now)
+        source = _insert(connection, addition, id_, (user_id, project_id, session_id), now)
+        seq, degraded = source.seq, source.degraded
     if memory.key is not None:
         values = (user_id, project_id, memory.key, memory.digest, seq)
         run(connection, "INSERT OR IGNORE INTO keys VALUES(?, ?, ?, ?, ?)", values)
@@ -149,7 +153,7 @@ def add(connection: StoreConnection, addition: Addition) -> Added:
     )
     existing = None if created else record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0])
     _note(connection, now, "add" if existing is None else "add-again", id_ if existing is None else existing.id)
-    return Added(memory, id_, now, existing)
+    return Added(memory, id_, now, existing, degraded)
 
 
 @enforces("INV-006")
@@ -181,9 +185,10 @@ def update(connection: apsw.Connection, id_: str, text: str, vector: Vector | No
     )
     derived.purge(connection, seq)
     failpoints.hit("memories.between_purge_and_build")
-    derived.build(connection, derived.Source(seq, text, user_id, project_id, session_id, at_us, vector))
+    source = derived.Source(seq, text, user_id, project_id, session_id, at_us, vector)
+    derived.build(connection, source)
     _note(connection, now, "update", id_)
-    return record_of(find(connection, id_))
+    return replace(record_of(find(connection, id_)), degraded=source.degraded)
 
 
 def forget(connection: apsw.Connection, id_: str) -> str:
@@ -213,7 +218,9 @@ def complete_vector(connection: apsw.Connection, seq: int, text: str, vector: Ve
     return one(connection, "SELECT 1 FROM pending_vectors WHERE memory = ?", (seq,)) is None
 
 
-def _insert(connection: apsw.Connection, addition: Addition, id_: str, scope: tuple[int, int, int], now: int) -> int:
+def _insert(
+    connection: apsw.Connection, addition: Addition, id_: str, scope: tuple[int, int, int], now: int
+) -> derived.Source:
     memory = addition.memory
     run(
         connection,
@@ -236,8 +243,9 @@ def _insert(connection: apsw.Connection, addition: Addition, id_: str, scope: tu
     seq = connection.last_insert_rowid()
     for tag in memory.tags:
         run(connection, "INSERT INTO tags(memory, tag) VALUES(?, ?)", (seq, tag))
-    derived.build(connection, derived.Source(seq, memory.text, *scope, memory.at_us, addition.vector))
-    return seq
+    source = derived.Source(seq, memory.text, *scope, memory.at_us, addition.vector)
+    derived.build(connection, source)
+    return source
 
 
 def _seq_of_key(connection: apsw.Connection, user_id: int, project_id: int, memory: NewMemory) -> int | None:

@@ -32,10 +32,17 @@ class Vector:
     def __init__(self, embedder: str, blob: bytes | None) -> None:
         self.embedder = embedder
         self.blob = blob
-        self.usable = blob is not None and len(blob) == BYTES and _is_unit(blob)
+        self.usable = blob is not None and is_unit(blob)
+
+    def fits(self, recorded: str | None) -> bool:
+        """Whether it may stand beside, or be compared with, the vectors of the recorded embedder."""
+        return self.usable and recorded in (None, self.embedder)
 
 
-def _is_unit(blob: bytes) -> bool:
+def is_unit(blob: bytes) -> bool:
+    """Whether these are `DIMENSION` finite float32 values of unit length."""
+    if len(blob) != BYTES:
+        return False
     norm = math.hypot(*_FLOATS.unpack(blob))
     return math.isfinite(norm) and abs(norm - 1.0) <= _NORM_TOLERANCE
 
@@ -46,10 +53,11 @@ def recorded_embedder(connection: apsw.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def claim_embedder(connection: apsw.Connection, embedder: str) -> bool:
-    """Record the embedder beside its first vector. False when the store's vectors lie in another space."""
+def claim(connection: apsw.Connection, vector: Vector) -> bool:
+    """Whether a vector may be stored; the embedder of the first one is recorded beside it."""
     recorded = recorded_embedder(connection)
+    if not vector.fits(recorded):
+        return False
     if recorded is None:
-        run(connection, "INSERT INTO meta VALUES('embedder', ?)", (embedder,))
-        return True
-    return recorded == embedder
+        run(connection, "INSERT INTO meta VALUES('embedder', ?)", (vector.embedder,))
+    return True
