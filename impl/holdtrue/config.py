@@ -47,7 +47,13 @@ def store_folder(path: object, settings: Settings) -> Path:
         text = os.fspath(path)
         if not isinstance(text, str) or not text.strip() or "\0" in text:
             raise InvalidInput("The store path is blank or malformed.", hint="Name a folder, for example ~/memories.")
-        chosen = Path(text).expanduser()
+        try:
+            os.fsencode(text)
+            chosen = Path(text).expanduser()
+        except (UnicodeError, RuntimeError) as error:
+            raise InvalidInput(
+                f"The store path {text[:80]!a} cannot be used: {error}.", hint="Name a folder."
+            ) from error
     else:
         raise InvalidInput(
             f"The store path must be a string or path, not {type(path).__name__}.", hint="Name a folder."

@@ -24,7 +24,7 @@ def make_private_folder(path: Path) -> None:
     try:
         missing = []
         current = path
-        while not current.exists() and current != current.parent:
+        while not exists(current) and current != current.parent:
             missing.append(current)
             current = current.parent
         for folder in reversed(missing):
@@ -34,11 +34,20 @@ def make_private_folder(path: Path) -> None:
     except OSError as error:
         if error.errno == errno.EROFS:
             raise StoreReadOnly(f"{path} does not exist and its file system is read-only.") from error
-        raise StoreUnusable(
-            f"Cannot create the folder {path}: {error.strerror}.", hint="Choose another --store path."
-        ) from error
+        raise StoreUnusable(f"Cannot create the folder {path}: {error.strerror}.", hint=_OTHER_PATH) from error
     if not path.is_dir():
         raise StoreUnusable(f"{path} is not a folder.", hint="A store is a folder: choose another --store path.")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something at the path. Raises `StoreUnusable` where no path like it can be."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreUnusable(f"Cannot look at {str(path)[:200]!a}: {error.strerror}.", hint=_OTHER_PATH) from error
+    return True
 
 
 def create_private_file(path: Path) -> None:
@@ -48,6 +57,9 @@ def create_private_file(path: Path) -> None:
     except FileExistsError:
         return
     os.close(descriptor)
+
+
+_OTHER_PATH = "Choose another --store path."
 
 
 class RecordLock:

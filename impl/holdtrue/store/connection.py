@@ -118,11 +118,11 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
     """
     refuse_after_fork(folder)
     flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_READWRITE
-    name = f"file:{quote(str(folder / DATABASE_NAME))}"
+    name = f"file:{quote(os.fsencode(folder / DATABASE_NAME))}"
     if write:
         flags |= apsw.SQLITE_OPEN_CREATE
         # SQLite gives a new database, its WAL and its shared memory the mode of this file, whatever the umask.
-        name += f"?modeof={quote(str(folder / _MODE_NAME))}"
+        name += f"?modeof={quote(os.fsencode(folder / _MODE_NAME))}"
     try:
         connection = StoreConnection(name, flags, os.path.realpath(folder / DATABASE_NAME))
     except apsw.Error as error:

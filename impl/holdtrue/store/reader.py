@@ -17,6 +17,7 @@ import apsw
 from holdtrue import failpoints
 from holdtrue.enforces import enforces
 from holdtrue.errors import StoreClosed, StoreMissing
+from holdtrue.files import exists
 from holdtrue.store import schema
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
 from holdtrue.store.statements import run
@@ -69,7 +70,7 @@ class Readers:
         return connection
 
     def _open(self) -> StoreConnection:
-        if not (self._folder / DATABASE_NAME).exists():
+        if not exists(self._folder / DATABASE_NAME):
             raise StoreMissing(f"There is no store at {self._folder}.")
         connection = open_connection(self._folder, write=False)
         try:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from holdtrue.clock import Deadline
 from holdtrue.errors import StoreClosed, StoreMissing
-from holdtrue.files import make_private_folder
+from holdtrue.files import exists, make_private_folder
 from holdtrue.records import Forgotten, Record
 from holdtrue.store import memories
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, refuse_after_fork
@@ -98,7 +98,7 @@ class SQLiteStore:
             return self._engine
 
     def exists(self) -> bool:
-        return (self.folder / DATABASE_NAME).exists()
+        return exists(self.folder / DATABASE_NAME)
 
     def open(self, deadline: Deadline) -> None:
         """Make the folder and the store if there are none, bring an older one up to date. Raises a `StoreError`."""
