@@ -10,6 +10,7 @@ import datetime as dt
 import hashlib
 import json
 import os
+import re
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,10 @@ BATCH_LIMIT = 1_000
 SEARCH_LIMIT = 200
 LIST_LIMIT = 500
 
+METADATA_DEPTH = 32  # deeper ones could be stored and not be read again from deep inside a program
+
 _INVISIBLE = ("Z", "C")
+_VISIBLE_ASCII = re.compile(r"[!-~]")
 _REPLACEMENT = "\ufffd"
 
 
@@ -70,7 +74,7 @@ def check_text(value: object, *, name: str = "text") -> str:
     if "\0" in value:
         raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it: text in a store never holds NUL.")
     text = valid_unicode(value)
-    if not text.isascii() or not text.strip():
+    if _VISIBLE_ASCII.search(text) is None:
         _refuse_invisible(text, name)
     return text
 
@@ -113,6 +117,7 @@ def check_metadata(value: object) -> str:
         raise InvalidInput(
             f"metadata must be an object, not {type(value).__name__}.", hint='Write {"ticket": "POL-1"}.'
         )
+    _check_nesting(value)
     try:
         text = json.dumps(dict(value), ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -123,9 +128,25 @@ def check_metadata(value: object) -> str:
         raise InvalidInput(
             f"metadata has {len(text):,} characters as JSON; the limit is {METADATA_LIMIT:,}.", hint="Trim it."
         )
-    if "\\u0000" in text:
-        raise InvalidInput("metadata contains a NUL character.", hint="Remove it.")
     return valid_unicode(text)
+
+
+def _check_nesting(value: object) -> None:
+    """Raise `InvalidInput` for metadata nested too deep, or a NUL in any of its texts."""
+    level: list[object] = [value]
+    for _ in range(METADATA_DEPTH):
+        below: list[object] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                below += [*one.keys(), *one.values()]
+            elif isinstance(one, list | tuple):
+                below += one
+            elif isinstance(one, str) and "\0" in one:
+                raise InvalidInput("metadata contains a NUL character.", hint="Remove it.")
+        if not below:
+            return
+        level = below
+    raise InvalidInput(f"metadata is nested deeper than {METADATA_DEPTH} levels.", hint="Make it flatter.")
 
 
 def check_count(value: object, *, name: str, low: int, high: int) -> int:
