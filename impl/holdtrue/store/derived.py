@@ -18,7 +18,7 @@ from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.store.segment import index_text
 from holdtrue.store.statements import run
-from holdtrue.store.vectors import Vector, claim
+from holdtrue.store.vectors import Vector, claim, is_unit
 
 
 @dataclass(slots=True)
@@ -99,16 +99,16 @@ class Vectors:
         rows = run(
             connection,
             """SELECT v.rowid, m.seq, v.user_id IS m.user_id AND v.project_id IS m.project_id
-                 AND v.session_id IS m.session_id AND v.at_us IS m.at_us, length(v.embedding)
+                 AND v.session_id IS m.session_id AND v.at_us IS m.at_us, v.embedding
                FROM memories_vec v LEFT JOIN memories m ON m.seq = v.rowid""",
         )
-        for seq, memory, filters_agree, size in rows:
+        for seq, memory, filters_agree, embedding in rows:
             if memory is None:
                 yield f"memory {seq}: a vector is left of a memory that is gone"
             elif not filters_agree:
                 yield f"memory {seq}: its vector carries other filters than the memory"
-            elif size != 1024:
-                yield f"memory {seq}: its vector has {size} bytes"
+            elif not is_unit(embedding):
+                yield f"memory {seq}: its vector is not of unit length"
 
 
 class PendingVectors:

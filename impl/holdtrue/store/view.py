@@ -154,6 +154,8 @@ class View:
     def verify(self) -> list[str]:
         """Every damage and disagreement found: SQLite's own integrity check, then each derived table."""
         damage = [str(row[0]) for row in run(self._connection, "PRAGMA integrity_check") if row[0] != "ok"]
+        for table, *_ in run(self._connection, "PRAGMA foreign_key_check"):
+            damage.append(f"{table}: a row belongs to a memory that is gone")
         return damage + derived.verify(self._connection)
 
     def _name_id(self, kind: str, name: str) -> int:
