@@ -3,7 +3,7 @@
 `HOLDTRUE_FAILPOINTS="writer.after_commit=kill@3;reader.snapshot=delay(0.5)"` arms them for a process and its children:
 
     kill            SIGKILL to this process, so the parent sees -9 and nothing is cleaned up
-    raise(NAME)     `FailpointRaised`, or the OSError with that errno name (ENOSPC, EIO)
+    raise, raise(NAME)  `FailpointRaised`, or the OSError with that errno name (ENOSPC, EIO)
     delay(SECONDS)  sleep
     rendezvous(N, SECONDS)  wait, at most SECONDS, until N processes stand at this point
 
@@ -35,6 +35,7 @@ _RULE = re.compile(
     r"(?P<point>[a-z][a-z0-9_.]*)=(?P<action>kill|raise|delay|rendezvous)(?:\((?P<arguments>[^()]*)\))?(?:@(?P<nth>\d+))?"
 )
 _POLL_S = 0.002
+_LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,31 @@ def _parse(text: str) -> dict[str, _Rule]:
             raise FailpointError(
                 f"{part!r} has {len(arguments)} arguments.", hint=f"{match['action']} takes {wanted[-1]}."
             )
+        problem = _problem(match["action"], arguments, match["nth"])
+        if match["point"] in rules:
+            problem = "the point has a rule already"
+        if problem:
+            raise FailpointError(f"{part!r} would not do what it says: {problem}.", hint="Correct the rule.")
         rules[match["point"]] = _Rule(match["action"], arguments, int(match["nth"]) if match["nth"] else None)
     return rules
+
+
+def _problem(action: str, arguments: tuple[str, ...], nth: str | None) -> str:
+    """Why a rule of the right shape means nothing; empty when it means something."""
+    if nth is not None and int(nth) < 1:
+        return "hits are counted from 1"
+    if action == "raise" and arguments and not isinstance(getattr(errno, arguments[0], None), int):
+        return f"there is no errno {arguments[0]}"
+    if action == "rendezvous" and not arguments[0].isdecimal():
+        return f"{arguments[0]} is not a number of processes"
+    if action in ("delay", "rendezvous"):
+        try:
+            seconds = float(arguments[-1])
+        except ValueError:
+            seconds = -1.0
+        if not 0.0 <= seconds <= _LONGEST_S:
+            return f"{arguments[-1]} is not a number of seconds up to {_LONGEST_S:g}"
+    return ""
 
 
 def _armed_from_environment() -> _Armed | None:
