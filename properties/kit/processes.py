@@ -67,6 +67,7 @@ class Crew:
             # Also after its end: what it started may live on in its group.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+            process.kill()  # it may not have got as far as leading a group
             process.join(5)
 
     def start(self, target: Callable[..., None], *arguments: Any, variables: Mapping[str, str] | None = None) -> Any:
