@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdtrue_gate.errors import EXIT_INTERRUPTED, GateError, UsageError
+from holdtrue_gate.errors import EXIT_CANNOT_JUDGE, EXIT_INTERRUPTED, GateError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,7 +86,7 @@ def guarded(function: F) -> F:
 def print_error(error: GateError, *, as_json: bool) -> None:
     """One error, for a person or for a program."""
     if as_json:
-        result = "usage" if isinstance(error, UsageError) else "cannot-judge"
+        result = "cannot-judge" if error.exit_code == EXIT_CANNOT_JUDGE else "usage"
         click.echo(
             json.dumps({"schema": "holdtrue.gate/1", "result": result, "error": error.as_json()}, sort_keys=True)
         )

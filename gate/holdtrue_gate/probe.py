@@ -90,7 +90,8 @@ def _inside(path: str) -> str | None:
     if not path or path.startswith("<"):
         return None
     real = os.path.realpath(path)
-    if real.startswith(_ROOT + os.sep):
+    # Compiled extensions add frames of sources that are not here, by a relative name.
+    if real.startswith(_ROOT + os.sep) and (os.path.isabs(path) or os.path.exists(real)):
         return real[len(_ROOT) + 1 :].replace(os.sep, "/")
     return None
 
