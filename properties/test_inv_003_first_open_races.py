@@ -65,18 +65,19 @@ def test_an_open_waits_for_a_program_that_already_writes_the_fresh_file(fresh: C
 
 def test_a_kill_at_any_statement_of_the_first_migration_leaves_a_store_that_opens(fresh: Callable[[], Path]) -> None:
     folder = fresh()
-    for nth in (1, 9, 17):
-        store = folder / f"store-{nth}"
-        points = Points(f"schema.statement=kill@{nth}", folder / f"points-{nth}")
+    sites = [("schema.before_begin", 1), ("schema.statement", 1), ("schema.statement", 17), ("schema.before_commit", 1)]
+    for place, (point, nth) in enumerate(sites):
+        store = folder / f"store-{place}"
+        points = Points(f"{point}=kill@{nth}", folder / f"points-{place}")
         with Crew() as crew:
             add = [{"action": "add", "text": "first"}]
-            crew.start(workers.perform, store, folder / f"cut-{nth}.ledger", add, variables=points.variables())
+            crew.start(workers.perform, store, folder / f"cut-{place}.ledger", add, variables=points.variables())
             crew.wait(LIMIT_S)
-            crew.start(workers.perform, store, folder / f"next-{nth}.ledger", [{"action": "add", "text": "second"}])
+            crew.start(workers.perform, store, folder / f"next-{place}.ledger", [{"action": "add", "text": "second"}])
             crew.wait(LIMIT_S)
         points.assert_fired()
-        calls = ledger.read(folder.glob(f"*-{nth}.ledger"))
+        calls = ledger.read(folder.glob(f"*-{place}.ledger"))
         state = raw.read(store)
         problems = checkers.adds_survive(calls, state)
-        assert not problems, checkers.report(problems, f"killed at statement {nth}")
-        assert "second" in state.texts(), f"the store could not be used after a kill at statement {nth}"
+        assert not problems, checkers.report(problems, f"killed at {point}@{nth}")
+        assert "second" in state.texts(), f"the store could not be used after a kill at {point}@{nth}"
