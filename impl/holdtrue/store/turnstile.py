@@ -28,8 +28,10 @@ class Turnstile:
     def enter(self) -> None:
         failpoints.hit("turnstile.waiting")
         self._outer.acquire()
-        self._inner.acquire()
-        self._outer.release()
+        try:
+            self._inner.acquire()
+        finally:
+            self._outer.release()
         failpoints.hit("turnstile.entered")
 
     def leave(self) -> None:
