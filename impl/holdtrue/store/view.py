@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 
+from holdtrue import failpoints
 from holdtrue.enforces import enforces
 from holdtrue.records import Filters, Page, Record
 from holdtrue.store import derived, schema
@@ -85,6 +86,7 @@ class View:
         Every filter is part of the search itself, so however many nearer memories it excludes, `limit` are found if
         there are so many.
         """
+        failpoints.hit("view.before_nearest")
         try:
             clauses, values = self._vector_filters(filters)
         except _Unknown:
