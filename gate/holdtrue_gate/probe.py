@@ -91,7 +91,7 @@ def _inside(path: str) -> str | None:
         return None
     real = os.path.realpath(path)
     # Compiled extensions add frames of sources that are not here, by a relative name.
-    if real.startswith(_ROOT + os.sep) and (os.path.isabs(path) or os.path.exists(real)):
+    if real.startswith(_ROOT + os.sep) and (os.path.isabs(path) or os.path.exists(real)):  # noqa: PTH110, PTH117 - one file, no imports to spare
         return real[len(_ROOT) + 1 :].replace(os.sep, "/")
     return None
 

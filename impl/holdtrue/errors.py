@@ -104,7 +104,7 @@ class StoreForked(StoreError):
 
 class StoreReadOnly(StoreError):
     code = "STORE_READ_ONLY"
-    default_hint = "Searching works; to store, make the folder and its files writable for this user."
+    default_hint = "To store, make the folder and its files writable for this user."
 
 
 class StoreFull(StoreError):
@@ -119,7 +119,7 @@ class StoreTooNew(StoreError):
 
 class StoreCorrupt(StoreError):
     code = "STORE_CORRUPT"
-    default_hint = "Run `holdtrue doctor`; the damaged file was left as it is."
+    default_hint = "The file was left as it is: put a sound copy in its place, or move it aside and begin a new store."
 
 
 class StoreUnusable(StoreError):

@@ -33,7 +33,7 @@ def make_private_folder(path: Path) -> None:
                 folder.mkdir(mode=0o700)
     except OSError as error:
         if error.errno == errno.EROFS:
-            raise StoreReadOnly(f"{path} does not exist and its file system is read-only.") from error
+            raise StoreReadOnly(f"{path} cannot be made: its file system is read-only.", hint=_OTHER_PATH) from error
         raise StoreUnusable(f"Cannot create the folder {path}: {error.strerror}.", hint=_OTHER_PATH) from error
     if not path.is_dir():
         raise StoreUnusable(f"{path} is not a folder.", hint="A store is a folder: choose another --store path.")

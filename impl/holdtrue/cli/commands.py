@@ -286,7 +286,7 @@ def serve(door: Door, /, http: str | None, allow_remote: bool, allow_hosts: tupl
 @click.option(
     "--memories",
     metavar="N",
-    type=click.IntRange(1, 2000),
+    type=click.IntRange(20, 2000),
     default=50,
     show_default=True,
     help="How many each of the four servers stores.",

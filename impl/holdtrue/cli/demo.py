@@ -197,7 +197,9 @@ class Demonstration:
                         for number, started in sorted(self._pids.items()):
                             self.stage.say(f"  server {number}  pid {started}")
                         self.stage.say()
-                        self.stage.say(f"Each stores {self._totals[server]} memories, all at once", "bold")
+                        self.stage.say(
+                            f"Together they store {sum(self._totals.values())} memories, all at once", "bold"
+                        )
                         self.stage.start_bars(self._totals)
                 elif server == VICTIM:
                     again = self.report.killed["unanswered"]

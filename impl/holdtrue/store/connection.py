@@ -7,6 +7,7 @@ Every connection is configured before it is handed out, alike everywhere.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import threading
@@ -214,9 +215,12 @@ def store_error(error: BaseException, folder: Path) -> HoldTrueError:
         return error
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(f"Another process holds the store at {folder}.")
-    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == 28):
+    if isinstance(error, apsw.FullError) or (
+        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    ):
         return StoreFull(f"The disk that holds {folder} is full.")
-    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
+    forbidden = isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    if forbidden or isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreReadOnly(f"The store at {folder} cannot be written by this user.")
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreCorrupt(f"The store at {folder} is damaged or not a store: {error}.")
@@ -227,5 +231,5 @@ def store_error(error: BaseException, folder: Path) -> HoldTrueError:
         )
     return StoreError(
         f"The store at {folder} failed: {type(error).__name__}: {error}.",
-        hint="Nothing of this call was stored. Run `holdtrue doctor`, then try again.",
+        hint="Nothing of this call was stored. Look at the cause that is named, then try again.",
     )

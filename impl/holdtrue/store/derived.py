@@ -1,7 +1,7 @@
 """The registry of derived data: everything the store computes from a memory's text.
 
 Each copy of a text is a way to keep what was to be forgotten and to disagree with what was updated. So each derived table
-stands here with how it is built, purged and verified; add, update, forget and doctor iterate this registry and know no
+stands here with how it is built, purged and verified; add, update, forget and verify iterate this registry and know no
 table of their own. A table of the database that is neither a base table nor claimed here fails a test.
 """
 
