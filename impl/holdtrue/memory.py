@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _ADD_FIELDS = ("text", "user", "project", "session", "speaker", "at", "tags", "metadata", "source", "key")
 _PENDING_BATCH = 64
+_CATCH_UP_WAIT_S = 1.0
 
 Records = list[Record]
 Degraded = list[str]
@@ -52,6 +53,7 @@ class Memory:
         self._store: Store = SQLiteStore(folder)
         self._tier = tier or self._settings.tier
         self._model = ModelSlot(self._load_embedder, self.embed_pending)
+        self._looked_behind = False
         self.path = folder
 
     def __enter__(self) -> Self:
@@ -167,6 +169,8 @@ class Memory:
             if vector is not None and blob is not None and not vector.fits(view.embedder()):
                 degraded.append("The vectors in the store were made by another model: this search goes by words.")
                 blob = None
+            if view.pending(limit=1):
+                degraded.append("Some memories wait for a vector and are found by their words alone.")
             found = hybrid.find(
                 view, parsed, blob, filters, limit=limit, explain=explain, unrelated=self._model.unrelated
             )
@@ -250,6 +254,7 @@ class Memory:
 
     def close(self) -> None:
         """Finish what is queued and let go of the files. A second close does nothing."""
+        self._model.finish(wait_s=_CATCH_UP_WAIT_S)
         self._store.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -280,6 +285,10 @@ class Memory:
     def _told(self, stored: Records, vectors: Sequence[Vector | None]) -> Records:
         """The records, each with what had to be put off for it."""
         if all(vector is not None for vector in vectors):
+            if not self._looked_behind:
+                # Another process may have put some off and ended before its model was there.
+                self._looked_behind = True
+                self._model.put_off()
             return stored
         problem = self._model.problem or "Its vector follows: the model was not ready in time."
         self._model.put_off()

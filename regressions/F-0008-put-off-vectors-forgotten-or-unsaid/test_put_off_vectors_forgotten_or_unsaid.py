@@ -24,7 +24,7 @@ def test_a_model_that_failed_once_and_works_again_is_not_called_broken_for_ever(
         assert memory.add("the harbour is east").degraded
         stub.failing = False
         assert memory.add("the mill is north").degraded == ()
-        assert memory.search("mill").degraded == ()
+        assert "out of memory" not in " ".join(memory.search("mill").degraded)
         assert "out of memory" not in " ".join(memory.status()["degraded"])
 
 

@@ -38,6 +38,7 @@ class ModelSlot:
         self._retry = Deadline.after(0.0)
         self._behind = False  # vectors were put off and nobody has been sent to make them
         self._catching_up = False
+        self._thread: threading.Thread | None = None
         self._load_problem = ""
         self._embed_problem = ""
 
@@ -80,6 +81,12 @@ class ModelSlot:
             self._behind = True
         self._send()
 
+    def finish(self, *, wait_s: float) -> None:
+        """Wait for the thread that is catching up, if there is one: a short-lived process would cut it off."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(wait_s)
+
     def embedder(self, *, wait_s: float) -> Embedder | None:
         """The embedder, loaded by whoever asks first; None when it is not there in time or could not be loaded."""
         if self._embedder is None:
@@ -116,7 +123,8 @@ class ModelSlot:
             if not self._behind or self._embedder is None or self._catching_up:
                 return
             self._behind, self._catching_up = False, True
-        threading.Thread(target=self._run_catch_up, name="holdtrue-catch-up", daemon=True).start()
+        self._thread = threading.Thread(target=self._run_catch_up, name="holdtrue-catch-up", daemon=True)
+        self._thread.start()
 
     def _run_catch_up(self) -> None:
         try:
