@@ -61,6 +61,15 @@ def test_every_variable_that_the_product_reads_is_in_the_guide_to_operations() -
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
 
 
+def test_every_command_that_the_product_names_exists() -> None:
+    named = {
+        command
+        for path in (ROOT / "impl" / "holdtrue").rglob("*.py")
+        for command in re.findall(r"`holdtrue ([a-z]+)", path.read_text(encoding="utf-8"))
+    }
+    assert named - set(cli.commands) == set()
+
+
 def test_links_between_the_guides_lead_somewhere() -> None:
     pages = [*DOCS, ROOT / "CHANGELOG.md", ROOT / "INVARIANTS.md", ROOT / "invariants" / "README.md"]
     links = [
