@@ -87,6 +87,11 @@ def _fail(problem: dict[str, Any], code: int, as_json: bool) -> int:
         _flush()
     except BrokenPipeError:
         _drop_output()
+    except (HoldTrueError, OSError):
+        # The stream it was to go to takes nothing; the other one may.
+        with contextlib.suppress(HoldTrueError, OSError):
+            write(sys.stderr, f"holdtrue: {visible(problem['message'])}\n")
+        _drop_output()
     return code
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from holdtrue.errors import HoldTrueError
 from holdtrue.records import valid_unicode
 
 if TYPE_CHECKING:
@@ -129,6 +130,14 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+class OutputFailed(HoldTrueError):
+    """Standard output takes no more, as a full disk does. What the command was asked for is done."""
+
+    code = "OUTPUT_FAILED"
+    exit_code = 4
+    default_hint = "What was asked for was done; only the answer is lost. `holdtrue list` shows what is stored."
+
+
 def write(stream: TextIO | None, text: str) -> None:
     """Write text to a standard stream, in UTF-8 unless it is a terminal with another encoding. None is a closed one.
 
@@ -137,8 +146,14 @@ def write(stream: TextIO | None, text: str) -> None:
     if stream is None:
         return
     encoding = (is_terminal(stream) and stream.encoding) or "utf-8"
-    stream.flush()
-    stream.buffer.write(valid_unicode(text).encode(encoding, "replace"))
+    try:
+        stream.flush()
+        stream.buffer.write(valid_unicode(text).encode(encoding, "replace"))
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(f"The answer could not be written: {error.strerror}.") from error
 
 
 def _plain(value: Any) -> str:
