@@ -43,8 +43,12 @@ def exists(path: Path) -> bool:
     """Whether there is something at the path. Raises `StoreUnusable` where no path like it can be."""
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
+    except NotADirectoryError as error:
+        raise StoreUnusable(
+            f"{path.parent} is not a folder.", hint="A store is a folder: choose another --store path."
+        ) from error
     except OSError as error:
         raise StoreUnusable(f"Cannot look at {str(path)[:200]!a}: {error.strerror}.", hint=_OTHER_PATH) from error
     return True

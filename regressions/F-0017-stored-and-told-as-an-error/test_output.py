@@ -15,7 +15,7 @@ from holdtrue import Memory
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["human", "json"])
 def test_a_command_whose_answer_cannot_be_written_says_that_it_was_done(store: Path, options: list[str]) -> None:
     command = [sys.executable, "-m", "holdtrue", "add", "kept all the same", "--store", str(store), *options]
-    with open("/dev/full", "wb") as full:
+    with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False, env=dict(os.environ)
         )
