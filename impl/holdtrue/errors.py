@@ -112,6 +112,13 @@ class StoreFull(StoreError):
     default_hint = "Nothing was stored. Free space on the disk that holds the store, then try again."
 
 
+class OutcomeUnknown(StoreError):
+    """The disk failed in such a way that the call may or may not have been stored."""
+
+    code = "OUTCOME_UNKNOWN"
+    default_hint = "Trying again with the same text or key is safe: it is stored once at most. Check the disk."
+
+
 class StoreTooNew(StoreError):
     code = "STORE_TOO_NEW"
     default_hint = "Upgrade holdtrue: `pip install --upgrade holdtrue`. The store was left as it is."

@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from holdtrue import failpoints
-from holdtrue.clock import Deadline
+from holdtrue.clock import Deadline, now_us
 from holdtrue.enforces import enforces
-from holdtrue.errors import HoldTrueError, StoreBusy, StoreClosed, StoreError
+from holdtrue.errors import HoldTrueError, OutcomeUnknown, StoreBusy, StoreClosed, StoreError
 from holdtrue.store import erase, schema
 from holdtrue.store.connection import StoreConnection, open_connection, store_error
 from holdtrue.store.statements import run
@@ -236,11 +236,16 @@ class Writer:
             failpoints.hit("writer.before_commit")
             run(connection, "COMMIT")
         except BaseException as error:
-            connection.roll_back()
             failure = store_error(error, self._folder)
+            try:
+                connection.roll_back()
+            except apsw.Error as second:
+                logger.warning("The transaction that failed could not be rolled back: %s", second)
+            self._drop_connection()
+            if not self._cover():
+                failure = OutcomeUnknown(f"{failure.message} Whether this was stored cannot be told.")
             for item in group:
                 item.refuse(failure)
-            self._drop_connection()
             if not isinstance(error, Exception):
                 raise
             return False
@@ -255,6 +260,24 @@ class Writer:
                     item.refuse(refusal)
                 else:
                     item.answer((value, erased) if item.erases else value)
+        return True
+
+    def _cover(self) -> bool:
+        """Commit something harmless over what a failed commit may have left; True when that is done.
+
+        A commit whose sync fails has written its frames already: invisible now, they would come back when the WAL is
+        recovered after a crash. The next commit takes their place, so that what was refused stays refused.
+        """
+        try:
+            connection = self._ready()
+            run(connection, "BEGIN IMMEDIATE")
+            # Another value each time: SQLite writes no frame for a row that stays as it was.
+            run(connection, "INSERT OR REPLACE INTO meta VALUES('covered_us', ?)", (str(now_us()),))
+            run(connection, "COMMIT")
+        except (apsw.Error, OSError, HoldTrueError) as error:
+            logger.warning("A failed commit could not be covered: %s", error)
+            self._drop_connection()
+            return False
         return True
 
     def _erase(self, connection: StoreConnection, *, wanted: bool) -> bool:
