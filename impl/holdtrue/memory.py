@@ -241,8 +241,11 @@ class Memory:
         """Make the vectors that could not be made with their texts. Returns how many were."""
         done = 0
         while True:
-            with self._read() as view:
-                waiting = view.pending(limit=_PENDING_BATCH)
+            try:
+                with self._store.read() as view:
+                    waiting = view.pending(limit=_PENDING_BATCH)
+            except StoreMissing:
+                return done  # nothing waits there, and a thread in the background must not make a store
             vectors = self._vectors([text for _, text in waiting])
             given = 0
             for (seq, text), vector in zip(waiting, vectors, strict=True):

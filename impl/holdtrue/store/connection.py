@@ -74,6 +74,9 @@ class StoreConnection(apsw.Connection):
         super().__init__(filename, flags=flags)
         _open[id(self)] = database
         self.owner = (os.getpid(), threading.get_ident())
+        self.path = database
+        opened = os.stat(database)  # noqa: PTH116
+        self.identity = (opened.st_dev, opened.st_ino)
         self.names: dict[tuple[str, str], int] = {}  # kind and name to number, as this connection has seen them
 
     def __del__(self) -> None:
@@ -99,6 +102,17 @@ class StoreConnection(apsw.Connection):
         self.names.clear()
         if self.in_transaction:
             run(self, "ROLLBACK")
+
+    def displaced(self) -> bool:
+        """Whether the path no longer leads to the file of this connection: it was deleted, moved or replaced.
+
+        SQLite does not look in WAL mode, and goes on with a file that nobody will ever open again.
+        """
+        try:
+            there = os.stat(self.path)  # noqa: PTH116 - asked at every commit and every read
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) != self.identity
 
     def check_owner(self) -> None:
         """Refuse use after a fork or from another thread: both would share SQLite state that must not be shared."""

@@ -63,6 +63,9 @@ class Readers:
             self._forget()
             raise StoreClosed("The store was closed.")
         connection: StoreConnection | None = getattr(self._local, "connection", None)
+        if connection is not None and connection.displaced():
+            self._forget()
+            connection = None
         if connection is None:
             connection = self._open()
             self._local.connection = connection

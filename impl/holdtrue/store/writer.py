@@ -202,7 +202,8 @@ class Writer:
             self._fail_queued(store_error(error, self._folder))
             self._drop_connection()
         finally:
-            self._turnstile.leave()
+            if self._turnstile is not None:
+                self._turnstile.leave()
 
     def _ready(self) -> StoreConnection:
         """The write connection, opened and migrated if it is not yet."""
@@ -225,6 +226,11 @@ class Writer:
         Items are taken from the queue only once the write lock is held: until then their callers may leave.
         """
         run(connection, "BEGIN IMMEDIATE")
+        if connection.displaced():
+            # Nothing was taken from the queue yet: the next turn opens what the path leads to now.
+            connection.roll_back()
+            self._let_go()
+            return False
         with self._changed:
             group = [self._queue.popleft() for _ in range(min(GROUP_ITEMS, len(self._queue)))]
         if not group:
