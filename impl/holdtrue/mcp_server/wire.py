@@ -106,7 +106,9 @@ class Wire:
                 if isinstance(message, JSONRPCRequest):
                     self._unanswered.add(message.id)
                 elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-                    self._unanswered.discard((message.params or {}).get("requestId", ""))
+                    cancelled = (message.params or {}).get("requestId")
+                    if isinstance(cancelled, int | str):  # anything else names no request, and may not even be hashable
+                        self._unanswered.discard(cancelled)
                 await to_server.send(SessionMessage(message))
             # The server cancels its calls when this stream ends; a client that writes all its requests and closes still
             # gets its answers.
