@@ -204,9 +204,8 @@ class Memory:
     def update(self, id: str, text: str) -> Record:  # noqa: A002
         """Give a memory another text. Raises `NotFound`, `TextConflict`, `InvalidInput` or a `StoreError`."""
         wanted, good = records.check_id(id), records.check_text(text)
-        deadline = self._deadline()
         vector = self._vectors([good])[0]
-        return self._told([self._store.update(wanted, good, vector, deadline)], [vector])[0]
+        return self._told([self._store.update(wanted, good, vector, self._deadline())], [vector])[0]
 
     def forget(self, id: str) -> Forgotten:  # noqa: A002
         """Remove a memory for every reader, and its bytes from database and WAL as soon as no older reader pins them."""
@@ -280,9 +279,10 @@ class Memory:
             yield view
 
     def _add(self, checked: Sequence[NewMemory]) -> Records:
-        deadline = self._deadline()
         vectors = self._vectors([memory.text for memory in checked])
-        stored = self._store.add([Addition(*pair) for pair in zip(checked, vectors, strict=True)], deadline)
+        additions = [Addition(*pair) for pair in zip(checked, vectors, strict=True)]
+        # The patience is for other writers; what a model takes is no part of it.
+        stored = self._store.add(additions, self._deadline())
         return self._told(stored, vectors)
 
     def _told(self, stored: Records, vectors: Sequence[Vector | None]) -> Records:
@@ -296,7 +296,13 @@ class Memory:
         problem = self._model.problem or "Its vector follows: the model was not ready in time."
         self._model.put_off()
         pairs = zip(stored, vectors, strict=True)
-        return [record if vector is not None else replace(record, degraded=(problem,)) for record, vector in pairs]
+        # A memory that was there already has had its own vector since, or is waiting for it.
+        return [
+            replace(record, degraded=(problem,))
+            if vector is None and (record.created or record.revision > 1)
+            else record
+            for record, vector in pairs
+        ]
 
     def _load_embedder(self) -> Embedder:
         from holdtrue.models import load_embedder  # the first import of numpy and tokenizers hides behind it
