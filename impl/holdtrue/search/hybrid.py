@@ -32,8 +32,8 @@ def find(
         semantic = view.nearest(vector, filters, limit=candidates)
         semantic.update(view.similarities(vector, lexical.keys() - semantic.keys()))
     past = _past(view, query, filters) if filters.as_of_us is not None else {}
-    for seq, (share, _, _) in past.items():
-        lexical[seq] = share * max(lexical.values(), default=1.0)
+    scale = max(lexical.values(), default=1.0)
+    lexical |= {seq: share * scale for seq, (share, _, _) in past.items()}
     ordered = fuse(lexical, semantic, unrelated=unrelated)[:limit]
     records = view.records([one.seq for one in ordered])
     hits = []
