@@ -47,10 +47,7 @@ def to_us(value: object, *, name: str) -> int:
     if isinstance(value, bool):
         raise InvalidInput(f"{name} must be a time, not a bool.", hint=_TIME_HINT)
     if isinstance(value, int):
-        moment = value
-        if not _MIN_US <= moment <= _MAX_US:
-            raise InvalidInput(f"{name} lies outside the years 1 to 9999.", hint=_TIME_HINT)
-        return moment
+        return _within_range(value, name)
     if isinstance(value, str):
         try:
             parsed = dt.datetime.fromisoformat(value.strip())
@@ -63,9 +60,16 @@ def to_us(value: object, *, name: str) -> int:
     else:
         raise InvalidInput(f"{name} must be a time, not {type(value).__name__}.", hint=_TIME_HINT)
     try:
-        return (parsed.astimezone(dt.UTC) - _EPOCH) // _MICROSECOND
+        moment = (parsed.astimezone(dt.UTC) - _EPOCH) // _MICROSECOND
     except (OverflowError, ValueError, OSError) as error:
         raise InvalidInput(f"{name} lies outside the years 1 to 9999.", hint=_TIME_HINT) from error
+    return _within_range(moment, name)
+
+
+def _within_range(moment: int, name: str) -> int:
+    if not _MIN_US <= moment <= _MAX_US:
+        raise InvalidInput(f"{name} lies outside the years 1 to 9999.", hint=_TIME_HINT)
+    return moment
 
 
 def to_iso(moment_us: int) -> str:

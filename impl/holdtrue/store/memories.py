@@ -175,13 +175,14 @@ def update(connection: apsw.Connection, id_: str, text: str, vector: Vector | No
     if other is not None and other != seq:
         (other_id,) = run(connection, "SELECT id FROM memories WHERE seq = ?", (other,))[0]
         raise TextConflict(f"Memory {other_id} has this text already.", id=id_, other=other_id)
-    # Never before the revision it follows: a clock set back must not make a revision end before it began.
-    now = max(now_us(), valid_from_us + 1)
-    run(connection, "INSERT INTO revisions VALUES(?, ?, ?, ?, ?)", (seq, revision, old_text, valid_from_us, now))
+    now = now_us()
+    # Never before the revision it follows: neither a clock set back nor a time in the future may end it before it began.
+    valid_us = max(now, valid_from_us + 1)
+    run(connection, "INSERT INTO revisions VALUES(?, ?, ?, ?, ?)", (seq, revision, old_text, valid_from_us, valid_us))
     run(
         connection,
         "UPDATE memories SET text = ?, digest = ?, revision = ?, updated_us = ?, valid_from_us = ? WHERE seq = ?",
-        (text, digest, revision + 1, now, now, seq),
+        (text, digest, revision + 1, now, valid_us, seq),
     )
     derived.purge(connection, seq)
     failpoints.hit("memories.between_purge_and_build")
