@@ -100,7 +100,12 @@ class Writer:
             if self._thread is None or not self._thread.is_alive():
                 self._start_thread(item)
             self._changed.notify_all()
-        if not item.ended.acquire(timeout=item.deadline.remaining_s()):
+        try:
+            ended = item.ended.acquire(timeout=item.deadline.remaining_s())
+        except BaseException:
+            self._withdraw(item)  # interrupted: what nobody waits for any more is not stored behind his back
+            raise
+        if not ended:
             if self._withdraw(item):
                 waited_s = item.deadline.period_s
                 raise StoreBusy(
