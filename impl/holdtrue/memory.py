@@ -111,7 +111,10 @@ class Memory:
         return self._add([memory])[0]
 
     def add_many(self, items: Iterable[str | Mapping[str, Any]]) -> Records:
-        """Store up to 1,000 memories, all or none; each item is a text or a mapping of `add`'s arguments."""
+        """Store up to 1,000 memories of 1,000,000 characters in all, all or none.
+
+        Each item is a text or a mapping of `add`'s arguments.
+        """
         if isinstance(items, str | bytes | Mapping):
             raise InvalidInput(
                 f"items must be a list, not {type(items).__name__}.", hint='Write ["one", {"text": "two"}].'
@@ -135,6 +138,12 @@ class Memory:
                 checked.append(NewMemory.checked(**fields))
             except InvalidInput as error:
                 raise type(error)(f"Item {number}: {error.message}", hint=error.hint, item=number) from error
+        characters = sum(len(memory.text) for memory in checked)
+        if characters > records.BATCH_CHARACTERS:
+            raise InvalidInput(
+                f"The items have {characters:,} characters in all; the limit is {records.BATCH_CHARACTERS:,}.",
+                hint="Split them into several calls.",
+            )
         return self._add(checked) if checked else []
 
     def search(

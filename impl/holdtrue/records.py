@@ -27,6 +27,7 @@ TAG_LIMIT = 200
 TAGS_LIMIT = 64
 METADATA_LIMIT = 10_000
 BATCH_LIMIT = 1_000
+BATCH_CHARACTERS = 1_000_000  # one batch is one transaction, and everybody else's writes wait for it
 SEARCH_LIMIT = 200
 LIST_LIMIT = 500
 

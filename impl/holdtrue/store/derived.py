@@ -23,10 +23,13 @@ from holdtrue.store.vectors import Vector, claim, is_unit
 
 @dataclass(slots=True)
 class Source:
-    """What derived data is computed from: one row of `memories` and the vector of its text, None without a model."""
+    """What derived data is computed from: one row of `memories`, its index text, and its vector, None without a model.
+
+    Index text and vector come from the caller's thread: what a long text takes must not be paid under the write lock.
+    """
 
     seq: int
-    text: str
+    indexed: str
     user_id: int
     project_id: int
     session_id: int
@@ -61,7 +64,7 @@ class FullText:
     tables = ("memories_fts",)
 
     def build(self, connection: apsw.Connection, source: Source) -> None:
-        run(connection, "INSERT INTO memories_fts(rowid, body) VALUES(?, ?)", (source.seq, index_text(source.text)))
+        run(connection, "INSERT INTO memories_fts(rowid, body) VALUES(?, ?)", (source.seq, source.indexed))
 
     def purge(self, connection: apsw.Connection, seq: int) -> None:
         run(connection, "DELETE FROM memories_fts WHERE rowid = ?", (seq,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import apsw
@@ -21,6 +21,7 @@ from holdtrue.errors import KeyConflict, NotFound, TextConflict
 from holdtrue.records import NewMemory, Record, new_id, text_digest
 from holdtrue.store import derived, erase
 from holdtrue.store.connection import StoreConnection
+from holdtrue.store.segment import index_text
 from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import Vector
 
@@ -35,12 +36,16 @@ _FROM = """memories m JOIN names u ON u.id = m.user_id JOIN names p ON p.id = m.
 SELECT_RECORD = f"SELECT {_COLUMNS} FROM {_FROM}"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Addition:
-    """One memory to add and the vector of its text; None where no model could make one."""
+    """One memory to add, the vector of its text (None where no model could make one) and its index text."""
 
     memory: NewMemory
     vector: Vector | None
+    indexed: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.indexed = index_text(self.memory.text)
 
 
 def record_of(row: Sequence[Any], *, created: bool = False) -> Record:
@@ -157,11 +162,11 @@ def add(connection: StoreConnection, addition: Addition) -> Added:
 
 
 @enforces("INV-006")
-def update(connection: apsw.Connection, id_: str, text: str, vector: Vector | None) -> Record:
+def update(connection: apsw.Connection, id_: str, text: str, indexed: str, vector: Vector | None) -> Record:
     """Give a memory another text; its vector and all that is derived change in the same transaction.
 
-    `vector` was made from `text`, so whichever of two updates commits last leaves text and vector of its own. The text
-    before stays readable for `as_of`. Raises `NotFound`, or `TextConflict` when another memory has the text.
+    `vector` and `indexed` were made from `text`, so whichever of two updates commits last leaves text and vector of its
+    own. The text before stays readable for `as_of`. Raises `NotFound`, or `TextConflict` when another memory has the text.
     """
     row = find(connection, id_)
     seq, old_text, revision = row[0], row[2], row[12]
@@ -186,7 +191,7 @@ def update(connection: apsw.Connection, id_: str, text: str, vector: Vector | No
     )
     derived.purge(connection, seq)
     failpoints.hit("memories.between_purge_and_build")
-    source = derived.Source(seq, text, user_id, project_id, session_id, at_us, vector)
+    source = derived.Source(seq, indexed, user_id, project_id, session_id, at_us, vector)
     derived.build(connection, source)
     _note(connection, now, "update", id_)
     return replace(record_of(find(connection, id_)), degraded=source.degraded)
@@ -204,7 +209,7 @@ def forget(connection: apsw.Connection, id_: str) -> str:
     return id_
 
 
-def complete_vector(connection: apsw.Connection, seq: int, text: str, vector: Vector) -> bool:
+def complete_vector(connection: apsw.Connection, seq: int, text: str, indexed: str, vector: Vector) -> bool:
     """Give a pending memory its vector, unless its text has changed since it was read. True when it was given."""
     row = one(
         connection,
@@ -215,7 +220,7 @@ def complete_vector(connection: apsw.Connection, seq: int, text: str, vector: Ve
     if row is None or row[0] != text:
         return False
     derived.purge(connection, seq)
-    derived.build(connection, derived.Source(seq, text, row[1], row[2], row[3], row[4], vector))
+    derived.build(connection, derived.Source(seq, indexed, row[1], row[2], row[3], row[4], vector))
     return one(connection, "SELECT 1 FROM pending_vectors WHERE memory = ?", (seq,)) is None
 
 
@@ -244,7 +249,7 @@ def _insert(
     seq = connection.last_insert_rowid()
     for tag in memory.tags:
         run(connection, "INSERT INTO tags(memory, tag) VALUES(?, ?)", (seq, tag))
-    source = derived.Source(seq, memory.text, *scope, memory.at_us, addition.vector)
+    source = derived.Source(seq, addition.indexed, *scope, memory.at_us, addition.vector)
     derived.build(connection, source)
     return source
 

@@ -23,6 +23,7 @@ from holdtrue.store import memories
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, refuse_after_fork
 from holdtrue.store.memories import Addition
 from holdtrue.store.reader import Readers
+from holdtrue.store.segment import index_text
 from holdtrue.store.vectors import Vector
 from holdtrue.store.view import View
 from holdtrue.store.writer import Writer
@@ -130,7 +131,8 @@ class SQLiteStore:
         return [one.record() for one in added]
 
     def update(self, id_: str, text: str, vector: Vector | None, deadline: Deadline) -> Record:
-        return self._write(lambda connection: memories.update(connection, id_, text, vector), deadline)
+        indexed = index_text(text)
+        return self._write(lambda connection: memories.update(connection, id_, text, indexed, vector), deadline)
 
     def forget(self, id_: str, deadline: Deadline) -> Forgotten:
         engine = self._use()
@@ -140,7 +142,10 @@ class SQLiteStore:
         return Forgotten(id_, forgotten=True, erased=erased, waiting_for=waiting_for)
 
     def complete_vector(self, seq: int, text: str, vector: Vector, deadline: Deadline) -> bool:
-        return self._write(lambda connection: memories.complete_vector(connection, seq, text, vector), deadline)
+        indexed = index_text(text)
+        return self._write(
+            lambda connection: memories.complete_vector(connection, seq, text, indexed, vector), deadline
+        )
 
     def close(self) -> None:
         """Finish what this process has queued and let go. A second close does nothing."""
@@ -154,7 +159,7 @@ class SQLiteStore:
             engine.readers.close()
             engine.writer.close()
 
-    def _write(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
+    def _write(self, operation: Callable[[StoreConnection], T], deadline: Deadline, memories_written: int = 1) -> T:
         engine = self._use()
         make_private_folder(self.folder)
-        return engine.writer.submit(operation, deadline)
+        return engine.writer.submit(operation, deadline, memories_written)

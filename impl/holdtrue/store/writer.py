@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-GROUP_ITEMS = 64  # bounds how long one commit may take, and so how long others wait for their turn
+GROUP_MEMORIES = 64  # bounds how long one commit may take, and so how long others wait for their turn
 TURN_S = 0.010  # a turn may be kept this long while work is queued: handing it over costs about as much as an add
 RETRY_S = 0.0005
 CLOSE_WAIT_S = 2.0
@@ -44,10 +44,18 @@ class _Item:
     `ended` is a lock that is held until then: a caller waits for it with a limit, at a tenth of the cost of a future.
     """
 
-    __slots__ = ("deadline", "ended", "erases", "failure", "operation", "value")
+    __slots__ = ("deadline", "ended", "erases", "failure", "memories", "operation", "value")
 
-    def __init__(self, operation: Callable[[StoreConnection], Any], deadline: Deadline, *, erases: bool) -> None:
+    def __init__(
+        self,
+        operation: Callable[[StoreConnection], Any],
+        deadline: Deadline,
+        *,
+        memories: int = 1,
+        erases: bool = False,
+    ) -> None:
         self.operation = operation
+        self.memories = memories
         self.deadline = deadline
         self.erases = erases
         self.value: Any = None
@@ -79,14 +87,14 @@ class Writer:
         self._patient = True
 
     @enforces("INV-001")
-    def submit(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
+    def submit(self, operation: Callable[[StoreConnection], T], deadline: Deadline, memories: int = 1) -> T:
         """Run an operation in a transaction and return its answer once that is committed.
 
         Waits for the turn to write until the deadline. Raises what the operation raised, or a `StoreError`; in
         both cases nothing of the operation was stored. An item that has begun is awaited to its end, since only then is
         it known whether it was stored.
         """
-        return cast("T", self._submit(_Item(operation, deadline, erases=False)))
+        return cast("T", self._submit(_Item(operation, deadline, memories=memories)))
 
     def submit_erasure(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> tuple[T, bool]:
         """As `submit`, for an operation that enlists an erasure: also whether that is finished already."""
@@ -226,7 +234,7 @@ class Writer:
 
     @enforces("INV-001")
     def _commit_group(self, connection: StoreConnection) -> bool:
-        """Commit up to `GROUP_ITEMS` queued items as one transaction; each is answered after the commit.
+        """Commit queued items, about `GROUP_MEMORIES` in all, as one transaction; each is answered after the commit.
 
         Items are taken from the queue only once the write lock is held: until then their callers may leave.
         """
@@ -237,7 +245,9 @@ class Writer:
             self._let_go()
             return False
         with self._changed:
-            group = [self._queue.popleft() for _ in range(min(GROUP_ITEMS, len(self._queue)))]
+            group: list[_Item] = []
+            while self._queue and sum(item.memories for item in group) < GROUP_MEMORIES:
+                group.append(self._queue.popleft())
         if not group:
             connection.roll_back()
             return True
