@@ -286,3 +286,13 @@ def test_a_limit_cuts_the_answer_to_the_best(notes: Memory) -> None:
     whole = notes.search("fix the webhook", limit=200)
     assert found(notes.search("fix the webhook", limit=2)) == found(whole)[:2]
     assert len(whole) <= 200
+
+
+def test_in_a_large_store_a_word_of_every_memory_neither_hides_nor_outweighs_a_rare_one(memory: Memory) -> None:
+    for start in range(0, 1_200, 400):
+        memory.add_many([f"note {number} of the ledger" for number in range(start, start + 400)])
+    rare = memory.add("the ledger has a zanzibarine clasp").id
+    assert memory.search("ledger zanzibarine", limit=1)[0].id == rare
+    assert memory.search("ledger zanzibarine", limit=1, user="")[0].id == rare
+    assert all("ledger" in hit.text for hit in memory.search("ledger", limit=5))
+    assert len(memory.search("ledger note", limit=5)) == 5

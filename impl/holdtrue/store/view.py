@@ -21,6 +21,7 @@ from holdtrue.store.segment import index_text
 from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import recorded_embedder
 
+_MANY = 1_000  # memories, from which on a common word is left out beside rarer ones
 NEIGHBOURS_LIMIT = 4096  # vec0 refuses a larger k
 
 
@@ -71,14 +72,33 @@ class View:
             where, values = self._where(filters)
         except _Unknown:
             return {}
-        expression = " OR ".join('"' + index_text(phrase).replace('"', '""') + '"' for phrase in phrases)
+        expression = " OR ".join(_quoted(phrase) for phrase in self._weighing(phrases))
+        # Without a filter there is nothing to look up in `memories`: a word that stands in every memory costs a third.
+        source = "memories_fts f" if where == "1" else "memories_fts f JOIN memories m ON m.seq = f.rowid"
         rows = run(
             self._connection,
-            f"""SELECT m.seq, -bm25(memories_fts) FROM memories_fts f JOIN memories m ON m.seq = f.rowid
-                WHERE memories_fts MATCH ? AND {where} ORDER BY rank, m.seq DESC LIMIT ?""",
+            f"""SELECT f.rowid, -bm25(memories_fts) FROM {source}
+                WHERE memories_fts MATCH ? AND {where} ORDER BY rank, f.rowid DESC LIMIT ?""",
             (expression, *values, limit),
         )
         return dict(rows)
+
+    def _weighing(self, phrases: Sequence[str]) -> Sequence[str]:
+        """The phrases that BM25 gives a weight; in a small store all of them.
+
+        FTS5 counts a phrase that stands in more than half of the rows as nothing (its inverse document frequency is cut
+        off at 1e-6), but reads every one of those rows for it: most of the time of a search for common words.
+        """
+        (newest,) = run(self._connection, "SELECT coalesce(max(seq), 0) FROM memories")[0]
+        if len(phrases) < 2 or newest < _MANY:
+            return phrases
+        half = newest // 2
+        telling = []
+        for phrase in phrases:
+            rows = "SELECT 1 FROM memories_fts WHERE memories_fts MATCH ? LIMIT ?"
+            if run(self._connection, f"SELECT count(*) FROM ({rows})", (_quoted(phrase), half + 1))[0][0] <= half:
+                telling.append(phrase)
+        return telling or phrases
 
     def nearest(self, vector: bytes, filters: Filters, *, limit: int) -> dict[int, float]:
         """The nearest memories by cosine similarity, in [-1, 1].
@@ -206,6 +226,11 @@ class View:
 
 _WITH_TAGS = """SELECT memory FROM tags WHERE tag IN (SELECT value FROM json_each(?))
     GROUP BY memory HAVING count(*) = ?"""
+
+
+def _quoted(phrase: str) -> str:
+    """A phrase as an FTS5 string, in which nothing is syntax."""
+    return '"' + index_text(phrase).replace('"', '""') + '"'
 
 
 def _json_list(values: Iterable[int | str]) -> str:
