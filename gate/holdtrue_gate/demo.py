@@ -5,6 +5,7 @@ It shows on a stranger's machine what `gate check` says, and that it says it: an
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import click
 
 from holdtrue_gate.check import CheckReport, Options, check
-from holdtrue_gate.errors import EXIT_NO, EXIT_PASS
+from holdtrue_gate.errors import EXIT_NO, EXIT_PASS, CannotJudgeError
 from holdtrue_gate.options import guarded, json_option
 
 _BUGGY = """\
@@ -63,6 +64,8 @@ _HISTORY = (
 @guarded
 def demo_command(as_json: bool) -> None:
     """Show the gate at work: on a toy repository, it tells a real proof from a test that proves nothing."""
+    if importlib.util.find_spec("pytest") is None:
+        raise CannotJudgeError("no-pytest", "pytest is not installed beside the gate.", "pip install 'holdtrue[gate]'")
     with tempfile.TemporaryDirectory(prefix="gate-demo-") as folder:
         shas = _build(Path(folder))
         judged = [

@@ -236,9 +236,15 @@ class Repository:
             raise UsageError("bad-revision", f"{revision!r}: symmetric ranges are not judged", "Use A..B.")
         low, _, high = revision.partition("..")
         low_sha, high_sha = self.resolve(low or "HEAD"), self.resolve(high or "HEAD")
-        return (
+        found = (
             self._git("rev-list", "--reverse", "--topo-order", "--no-merges", high_sha, f"^{low_sha}").decode().split()
         )
+        if not found and self._git("rev-list", "--max-count=1", low_sha, f"^{high_sha}").strip():
+            # Swapped ends would otherwise be a pass that nobody meant.
+            raise UsageError(
+                "empty-range", f"{revision} is empty: {low or 'HEAD'} comes after {high or 'HEAD'}", "Swap them."
+            )
+        return found
 
     def commit(self, sha: str) -> Commit:
         """Reads a commit as it is stored: a shallow clone's boundary still names its parents here. Raises
