@@ -178,7 +178,7 @@ class Memory:
             if vector is not None and blob is not None and not vector.fits(view.embedder()):
                 degraded.append("The vectors in the store were made by another model: this search goes by words.")
                 blob = None
-            if view.pending(limit=1):
+            if not degraded and view.pending(limit=1):
                 degraded.append("Some memories wait for a vector and are found by their words alone.")
             found = hybrid.find(
                 view, parsed, blob, filters, limit=limit, explain=explain, unrelated=self._model.unrelated
