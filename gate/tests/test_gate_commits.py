@@ -888,7 +888,7 @@ def test_a_project_in_a_folder_of_a_repository_is_judged_by_itself(make: Make) -
     toy.commit(
         "base",
         {
-            "shared.txt": "s\n",
+            "common.txt": "s\n",
             "sub/pyproject.toml": "[tool.gate]\nplugin_autoload = false\nruns = 1\n",
             "sub/shop.py": SHOP,
             "other.py": "A = 1\n",
@@ -904,7 +904,7 @@ def test_a_project_in_a_folder_of_a_repository_is_judged_by_itself(make: Make) -
                 import shop
 
                 def test_price():
-                    assert pathlib.Path("../shared.txt").exists()
+                    assert pathlib.Path("../common.txt").exists()
                     assert shop.price(1) == 10
             """,
         },

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from holdtrue.clock import Deadline
 from holdtrue.records import Forgotten, Record
 from holdtrue.store.memories import Addition
 from holdtrue.store.vectors import Vector
 from holdtrue.store.view import View
-
-T = TypeVar("T")
 
 
 class Store(Protocol):
