@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdtrue.store import schema
 from properties.kit import checkers, ledger, raw, workers
 from properties.kit.points import Points
 from properties.kit.processes import SPAWN, Crew
@@ -42,7 +43,7 @@ def test_processes_that_open_a_fresh_path_together_all_store_and_share_one_schem
     state = raw.read(store)
     problems += checkers.adds_survive(calls, state)
     assert not problems, checkers.report(problems, f"{openers} openers meeting at {meeting}")
-    assert state.user_version == 1, f"schema version {state.user_version} after {openers} first openers"
+    assert state.user_version == schema.VERSION, f"schema version {state.user_version} after {openers} first openers"
 
 
 def test_an_open_waits_for_a_program_that_already_writes_the_fresh_file(fresh: Callable[[], Path]) -> None:

@@ -1,118 +1,27 @@
-"""The commands. Each reads its arguments, calls `Memory` or a server, prints one answer and returns the exit code.
-
-Only click is imported here: what a command needs, it imports itself, so that `--help` and a search start fast.
+"""The commands that store and find. Each reads its arguments, calls `Memory` or a server, prints one answer and returns
+the exit code.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdtrue import __version__
-from holdtrue.errors import InvalidInput, StoreMissing
+from holdtrue.cli import settings, transfer, upkeep
+from holdtrue.cli.door import DEGRADED, DONE, Door, command, filter_options, holdtrue
+from holdtrue.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from holdtrue.cli.output import Printer
-    from holdtrue.memory import Memory
+# The modules that bring further commands of the group with them.
+__all__ = ["holdtrue", "settings", "transfer", "upkeep"]
 
-DONE = 0
-DEGRADED = 4
 _STDIN_LIMIT_BYTES = 1024 * 1024
 
-Command = Callable[..., int]
 
-
-@dataclass(frozen=True)
-class Door:
-    """What every command shares: which store, and in which form it answers."""
-
-    store: str | None
-    as_json: bool
-
-    @functools.cached_property
-    def printer(self) -> Printer:
-        from holdtrue.cli.output import Printer
-
-        return Printer(as_json=self.as_json)
-
-    def memory(self) -> Memory:
-        import logging
-
-        from holdtrue.memory import Memory
-
-        if logging.lastResort is not None:
-            logging.getLogger("holdtrue.config").addHandler(logging.lastResort)  # tells which setting is not understood
-        return Memory(self.store)
-
-    @contextmanager
-    def existing(self, *, searching: bool = False) -> Iterator[Memory]:
-        """A store that is there. Raises `StoreMissing`, and makes nothing."""
-        with self.memory() as memory:
-            if not memory.exists():
-                raise StoreMissing(f"There is no store at {memory.path}.")
-            if searching:
-                memory.warm()  # the model loads while the store is opened
-            yield memory
-
-
-def _common(function: Callable[..., Any]) -> Callable[..., Any]:
-    store = click.option("--store", metavar="PATH", help="The folder of the store. [default: HOLDTRUE_HOME]")
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-    return store(as_json(function))
-
-
-def _command(function: Command) -> Command:
-    """A command of the group that takes `--store` and `--json`, on either side of its name."""
-
-    @click.pass_context
-    @functools.wraps(function)
-    def run(context: click.Context, /, store: str | None, as_json: bool, **arguments: Any) -> int:
-        group = context.obj
-        door = Door(group.store if store is None else store, as_json or group.as_json)
-        return function(door, **arguments)
-
-    name = function.__name__.removesuffix("_command")
-    return holdtrue.command(name, help=function.__doc__)(_common(run))
-
-
-def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--until", metavar="TIME", help="Only memories before this time."),
-        click.option(
-            "--since", metavar="TIME", help="Only memories at or after this time, as 2026-03-04 or with a time."
-        ),
-        click.option(
-            "--tag", "tags", metavar="TAG", multiple=True, help="Only memories with this tag; repeat for more."
-        ),
-        click.option("--session", metavar="NAME", help="Only memories of this session."),
-        click.option("--project", metavar="NAME", help="Only memories of this project."),
-        click.option("--user", metavar="NAME", help="Only memories of this user."),
-    ):
-        function = option(function)
-    return function
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="holdtrue")
-@_common
-@click.pass_context
-def holdtrue(context: click.Context, store: str | None, as_json: bool) -> None:
-    """An agent's memory that holds.
-
-    The store is a folder: --store, else HOLDTRUE_HOME, else the data folder of this user. Exit codes: 0 done, 1 refused
-    or not found, 2 usage, 3 store unavailable, 4 done but degraded (see `holdtrue status`).
-    """
-    context.obj = Door(store, as_json)
-
-
-@_command
+@command
 @click.argument("text")
 @click.option("--user", metavar="NAME", default="", help="Whose memory this is.")
 @click.option("--project", metavar="NAME", default="", help="The project it belongs to.")
@@ -141,10 +50,10 @@ def add(door: Door, /, text: str, metadata: str | None, **fields: Any) -> int:
     return DEGRADED if record.degraded else DONE
 
 
-@_command
+@command
 @click.argument("query")
 @click.option("--limit", metavar="N", type=int, default=10, show_default=True, help="How many hits at most, up to 200.")
-@_filters
+@filter_options
 @click.option("--as-of", "as_of", metavar="TIME", help="Answer with what was known at this time.")
 @click.option("--explain", is_flag=True, help="Tell why each memory was found.")
 def search(door: Door, /, query: str, **filters: Any) -> int:
@@ -163,7 +72,7 @@ def search(door: Door, /, query: str, **filters: Any) -> int:
     return DEGRADED if hits.degraded else DONE
 
 
-@_command
+@command
 @click.argument("id")
 def get(door: Door, /, id: str) -> int:  # noqa: A002 - the word of the contract
     """Show one memory in full."""
@@ -176,10 +85,10 @@ def get(door: Door, /, id: str) -> int:  # noqa: A002 - the word of the contract
     return DONE
 
 
-@_command
+@command
 @click.option("--limit", metavar="N", type=int, default=50, show_default=True, help="How many to show, up to 500.")
 @click.option("--offset", metavar="N", type=int, default=0, show_default=True, help="How many to skip.")
-@_filters
+@filter_options
 def list_command(door: Door, /, limit: int, offset: int, **filters: Any) -> int:
     """List memories, newest first."""
     with door.existing() as memory:
@@ -196,7 +105,7 @@ def list_command(door: Door, /, limit: int, offset: int, **filters: Any) -> int:
     return DONE
 
 
-@_command
+@command
 @click.argument("id")
 @click.argument("text")
 def update(door: Door, /, id: str, text: str) -> int:  # noqa: A002
@@ -213,7 +122,7 @@ def update(door: Door, /, id: str, text: str) -> int:  # noqa: A002
     return DEGRADED if record.degraded else DONE
 
 
-@_command
+@command
 @click.argument("id")
 def forget(door: Door, /, id: str) -> int:  # noqa: A002
     """Remove a memory for good, its history and its bytes included."""
@@ -230,7 +139,7 @@ def forget(door: Door, /, id: str) -> int:  # noqa: A002
     return DONE
 
 
-@_command
+@command
 def status(door: Door, /) -> int:
     """Tell what the store holds and whether anything is degraded."""
     with door.existing(searching=True) as memory:
@@ -251,7 +160,7 @@ def status(door: Door, /) -> int:
     return DEGRADED if answer["degraded"] else DONE
 
 
-@_command
+@command
 @click.option("--http", metavar="ADDR", help="Serve streamable HTTP on HOST:PORT instead of standard input and output.")
 @click.option("--allow-remote", is_flag=True, help="Accept an ADDR that other machines reach. There is no login.")
 @click.option(
@@ -282,7 +191,7 @@ def serve(door: Door, /, http: str | None, allow_remote: bool, allow_hosts: tupl
     return DONE
 
 
-@_command
+@command
 @click.option(
     "--memories",
     metavar="N",

@@ -18,7 +18,10 @@ APPLICATION_ID = 0x486F6C64  # "Hold", so that `file memory.db` and a stray data
 
 # Tables that hold what was told to us. Every other table is derived from them and belongs to the registry.
 BASE_TABLES = frozenset(
-    {"meta", "names", "memories", "tags", "keys", "sources", "revisions", "tombstones", "erasures", "events"}
+    {
+        *("meta", "names", "memories", "tags", "keys", "sources", "revisions", "tombstones", "erasures", "events"),
+        *("copies", "stale_vectors"),
+    }
 )
 
 _VERSION_1 = (
@@ -68,8 +71,18 @@ _VERSION_1 = (
     "CREATE TABLE pending_vectors(memory INTEGER PRIMARY KEY, since_us INTEGER NOT NULL, reason TEXT NOT NULL)",
 )
 
+_VERSION_2 = (
+    # For the filters of a search, and to tell whether a name is still used by any memory.
+    "CREATE INDEX memories_by_project ON memories(project_id, at_us DESC, seq DESC)",
+    "CREATE INDEX memories_by_session ON memories(session_id, at_us DESC, seq DESC)",
+    # Files that may hold what is forgotten later: a receipt names them.
+    "CREATE TABLE copies(path TEXT PRIMARY KEY, kind TEXT NOT NULL, at_us INTEGER NOT NULL) WITHOUT ROWID",
+    # Rows of memories_vec that a process without sqlite-vec could not remove; the next one with it does.
+    "CREATE TABLE stale_vectors(memory INTEGER PRIMARY KEY)",
+)
+
 # Migration N brings version N - 1 to N.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 VERSION = len(MIGRATIONS)
 
 

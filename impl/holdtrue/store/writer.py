@@ -44,7 +44,7 @@ class _Item:
     `ended` is a lock that is held until then: a caller waits for it with a limit, at a tenth of the cost of a future.
     """
 
-    __slots__ = ("deadline", "ended", "erases", "failure", "memories", "operation", "value")
+    __slots__ = ("alone", "deadline", "ended", "erases", "failure", "memories", "operation", "value")
 
     def __init__(
         self,
@@ -53,8 +53,10 @@ class _Item:
         *,
         memories: int = 1,
         erases: bool = False,
+        alone: bool = False,
     ) -> None:
         self.operation = operation
+        self.alone = alone
         self.memories = memories
         self.deadline = deadline
         self.erases = erases
@@ -85,6 +87,7 @@ class Writer:
         self._connection: StoreConnection | None = None
         self._turnstile: Turnstile | None = None
         self._patient = True
+        self._alone: _Item | None = None
 
     @enforces("INV-001")
     def submit(self, operation: Callable[[StoreConnection], T], deadline: Deadline, memories: int = 1) -> T:
@@ -99,6 +102,15 @@ class Writer:
     def submit_erasure(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> tuple[T, bool]:
         """As `submit`, for an operation that enlists an erasure: also whether that is finished already."""
         return cast("tuple[T, bool]", self._submit(_Item(operation, deadline, erases=True)))
+
+    def submit_alone(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
+        """Run an operation that is no part of a group: in this process's turn, with no transaction open.
+
+        For what begins and ends transactions itself, as a restore does. Nobody else writes meanwhile. While another
+        program holds SQLite's lock, the operation's statements wait until the deadline. Raises what it raised, or a
+        `StoreError`.
+        """
+        return cast("T", self._submit(_Item(operation, deadline, alone=True)))
 
     def _submit(self, item: _Item) -> Any:
         with self._changed:
@@ -186,6 +198,8 @@ class Writer:
 
     def _wanted(self) -> bool:
         """Whether waiting for the database still serves anyone."""
+        if self._alone is not None:
+            return not self._alone.deadline.passed()
         with self._changed:
             return bool(self._queue)
 
@@ -238,6 +252,8 @@ class Writer:
 
         Items are taken from the queue only once the write lock is held: until then their callers may leave.
         """
+        if self._run_alone(connection):
+            return self._connection is not None
         run(connection, "BEGIN IMMEDIATE")
         if connection.displaced():
             # Nothing was taken from the queue yet: the next turn opens what the path leads to now.
@@ -246,7 +262,9 @@ class Writer:
             return False
         with self._changed:
             group: list[_Item] = []
-            while self._queue and sum(item.memories for item in group) < GROUP_MEMORIES:
+            while (
+                self._queue and not self._queue[0].alone and sum(item.memories for item in group) < GROUP_MEMORIES
+            ):
                 group.append(self._queue.popleft())
         if not group:
             connection.roll_back()
@@ -281,6 +299,32 @@ class Writer:
                     item.refuse(refusal)
                 else:
                     item.answer((value, erased) if item.erases else value)
+        return True
+
+    def _run_alone(self, connection: StoreConnection) -> bool:
+        """Run the item at the head of the queue if it is one that runs alone. False when it is not."""
+        with self._changed:
+            if not self._queue or not self._queue[0].alone:
+                return False
+            item = self._queue.popleft()
+        self._alone = item
+        try:
+            if connection.displaced():
+                # Unlike a group, what runs alone may have looked at the store before: it is not run on another one.
+                self._let_go()
+                raise StoreError(
+                    f"The store at {self._folder} was replaced by another.", hint="Nothing was done; try again."
+                )
+            value = item.operation(connection)
+        except BaseException as error:
+            self._drop_connection()
+            item.refuse(store_error(error, self._folder) if isinstance(error, apsw.Error | OSError) else error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            item.answer(value)
+        finally:
+            self._alone = None
         return True
 
     def _cover(self) -> bool:
