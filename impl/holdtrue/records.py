@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdtrue.clock import now_us, to_iso, to_us
-from holdtrue.errors import InvalidInput, TextBlank, TextTooLong
+from holdtrue.enforces import enforces
+from holdtrue.errors import InvalidInput, NotFound, TextBlank, TextTooLong
 
 TEXT_LIMIT = 50_000
 QUERY_LIMIT = 2_000
@@ -36,6 +37,7 @@ METADATA_DEPTH = 32  # deeper ones could be stored and not be read again from de
 _INVISIBLE = ("Z", "C")
 _VISIBLE_ASCII = re.compile(r"[!-~]")
 _REPLACEMENT = "\ufffd"
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def valid_unicode(text: str) -> str:
@@ -85,8 +87,13 @@ def _refuse_invisible(text: str, name: str) -> None:
         raise TextBlank(f"{name} is blank.")
 
 
+@enforces("INV-022")
 def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
-    """A label such as a user, project or key, in NFC. Empty is allowed: it is the default scope."""
+    """A label such as a user, project or key, in NFC. Empty is allowed: it is the default scope.
+
+    Any character but NUL is allowed too, slashes, dots and newlines included, for a project may be called after a folder:
+    a label is a value in the database and never a part of a path, and whoever shows it writes its controls as escapes.
+    """
     if not isinstance(value, str):
         raise InvalidInput(
             f"{name} must be a string, not {type(value).__name__}.", hint=f"Leave {name} out, or pass text."
@@ -158,14 +165,28 @@ def check_count(value: object, *, name: str, low: int, high: int) -> int:
     return value
 
 
+def is_id(text: str) -> bool:
+    """Whether the text has the form of an id: a UUID in lower case, 32 hexadecimal digits and four dashes."""
+    return _ID.fullmatch(text) is not None
+
+
+@enforces("INV-022")
 def check_id(value: object) -> str:
+    """An id in its one form. What has another form names no memory: nothing behind this ever sees it.
+
+    Raises `InvalidInput` for a non-string, an empty or over-long one or a NUL, `NotFound` for any other text.
+    """
     if not isinstance(value, str):
         raise InvalidInput(
             f"id must be a string, not {type(value).__name__}.", hint="Use an id from a search or a list."
         )
     if not value or len(value) > NAME_LIMIT or "\0" in value:
         raise InvalidInput("id is empty or malformed.", hint="Use an id from a search or a list.")
-    return valid_unicode(value)
+    wanted = value.lower()
+    if not is_id(wanted):
+        shown = valid_unicode(value[:80])
+        raise NotFound(f"There is no memory {shown!r}.", id=shown)
+    return wanted
 
 
 @dataclass(frozen=True)
@@ -345,12 +366,17 @@ class Hits(list[Hit]):
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The receipt of a forget: `erased` once no byte is left in database or WAL, else `waiting_for` says why not."""
+    """The receipt of a forget: `erased` once no byte is left in database or WAL, else `waiting_for` says why not.
+
+    `remains` names files that may hold the memory too and are not the store's to change: backups, exports, what was kept
+    aside of a damaged store.
+    """
 
     id: str
     forgotten: bool
     erased: bool
     waiting_for: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -358,6 +384,7 @@ class Forgotten:
             "forgotten": self.forgotten,
             "erased": self.erased,
             "waiting_for": list(self.waiting_for),
+            "remains": list(self.remains),
         }
 
 

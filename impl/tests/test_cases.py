@@ -16,6 +16,7 @@ import pytest
 
 from holdtrue import Memory
 from holdtrue.errors import NotFound
+from holdtrue.store import schema
 from impl.tests import caseworkers
 from properties.kit import checkers, ledger, raw, workers
 from properties.kit.expected import index_of, vector_of
@@ -82,7 +83,7 @@ def test_eight_processes_that_open_fresh_stores_together_all_succeed_and_each_sc
         mine = [call for call in calls if call.arguments["text"].endswith(f"round {number}")]
         problems = checkers.adds_survive(mine, state)
         assert not problems, checkers.report(problems, f"round {number}")
-        assert state.user_version == 1
+        assert state.user_version == schema.VERSION
 
 
 def test_two_processes_that_store_what_is_not_there_yet_meet_no_error_and_store_each_text_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ Every connection is configured before it is handed out, alike everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import os
@@ -78,6 +79,8 @@ class StoreConnection(apsw.Connection):
         opened = os.stat(database)  # noqa: PTH116
         self.identity = (opened.st_dev, opened.st_ino)
         self.names: dict[tuple[str, str], int] = {}  # kind and name to number, as this connection has seen them
+        self.names_epoch: str | None = None  # the value of `meta` that `names` goes with
+        self.wal_pages = 0  # how long the WAL was after this connection's last commit
 
     def __del__(self) -> None:
         """In a forked child, keep an inherited connection for ever.
@@ -88,6 +91,8 @@ class StoreConnection(apsw.Connection):
         owner = getattr(self, "owner", None)  # None when the database could not be opened
         if owner is None or owner[0] == os.getpid():
             _open.pop(id(self), None)
+            if owner is not None:
+                self.leave_files_alone()  # nobody decided on this moment: it may be long after the store was closed
         else:
             import ctypes
 
@@ -96,6 +101,18 @@ class StoreConnection(apsw.Connection):
     def close(self, force: bool = False) -> None:
         super().close(force)
         _open.pop(id(self), None)
+
+    def leave_files_alone(self) -> None:
+        """Let a close be no more than that: no checkpoint and no removal of the WAL, also when this is the last one."""
+        with contextlib.suppress(apsw.Error):
+            self.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+    def wal_bytes(self) -> int:
+        """The size of the WAL's file; 0 where there is none."""
+        try:
+            return os.stat(f"{self.path}-wal").st_size  # noqa: PTH116 - asked before every commit
+        except OSError:
+            return 0
 
     def roll_back(self) -> None:
         """Undo the open transaction, if there is one, and forget the names it may have made."""
@@ -148,6 +165,8 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
         schema.version_of(connection)
         if write:
             _switch_to_wal(connection, keep_waiting)
+        else:
+            connection.leave_files_alone()  # a reader changes nothing, not even when it is the last to go
     except apsw.Error as error:
         connection.close()
         raise store_error(error, folder) from error
@@ -171,7 +190,15 @@ def _configure(connection: StoreConnection, keep_waiting: KeepWaiting | None) ->
     connection.pragma("synchronous", "FULL")
     connection.pragma("temp_store", "MEMORY")  # no text in temporary files that nobody erases
     connection.pragma("secure_delete", "ON")
+    connection.pragma("wal_autocheckpoint", 0)  # only `store.checkpoint` moves the WAL, in a writer's turn
+    connection.set_wal_hook(_note_pages)
     connection.pragma("cache_size", -16_000)
+
+
+def _note_pages(connection: apsw.Connection, name: str, pages: int) -> int:
+    if isinstance(connection, StoreConnection):
+        connection.wal_pages = pages
+    return apsw.SQLITE_OK
 
 
 def _patience(keep_waiting: KeepWaiting) -> Callable[[int], bool]:

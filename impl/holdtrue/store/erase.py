@@ -1,16 +1,27 @@
-"""Erasure: what is left of a forgotten memory after its rows are gone.
+"""Erasure: what is left of a forgotten memory after its rows are gone, and when that goes.
 
-Deleting rows with secure_delete zeroes them in the database's newest pages; the WAL still holds older ones until it is
-truncated, and a reader of an older state keeps it from being so. What could not be finished at once stands in the
-`erasures` outbox, and the next writer that finds it there finishes it.
+Owns: the `erasures` outbox and the names of files that may still hold what was forgotten. Deleting rows with
+secure_delete zeroes them in the database's newest pages; the WAL still holds older ones until it is truncated. Faults it
+survives: a reader of an older state, which keeps the WAL from being so; a kill after the commit; a process without
+sqlite-vec, which cannot remove a vector. What could not be finished at once stands in the outbox, and the next writer
+that finds it there finishes it.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import apsw
 
 from holdtrue.clock import now_us
+from holdtrue.enforces import enforces
+from holdtrue.store import checkpoint
+from holdtrue.store.connection import StoreConnection
 from holdtrue.store.statements import one, run
+
+BACKUPS = "backups"
+KEPT_ASIDE = "kept-aside"
 
 
 def enlist(connection: apsw.Connection, id_: str) -> None:
@@ -22,15 +33,47 @@ def due(connection: apsw.Connection) -> bool:
     return one(connection, "SELECT 1 FROM erasures LIMIT 1") is not None
 
 
-def finish(connection: apsw.Connection) -> bool:
+@enforces("INV-015")
+def finish(connection: StoreConnection, mover: StoreConnection) -> bool:
     """Move the WAL into the database and truncate it; True when no byte of the forgotten is left in either.
 
     Must run outside a transaction, by the thread whose turn it is. Does not wait: a busy handler that would is the
     caller's to silence.
     """
-    try:
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except (apsw.BusyError, apsw.LockedError):
+    if not checkpoint.empty(connection, mover):
         return False
+    if one(connection, "SELECT 1 FROM stale_vectors LIMIT 1") is not None:
+        return False  # a process with sqlite-vec removes them, then comes here again
     run(connection, "DELETE FROM erasures")
     return True
+
+
+def copies(connection: apsw.Connection, since_us: int) -> list[str]:
+    """The files that were made of the store at or after a moment, as far as it was told of them."""
+    return [path for (path,) in run(connection, "SELECT path FROM copies WHERE at_us >= ? ORDER BY at_us", (since_us,))]
+
+
+def remains(folder: Path, recorded: list[str], since_us: int) -> tuple[str, ...]:
+    """The files that may hold a memory stored at `since_us` and that no store can reach into.
+
+    Those of the recorded copies that are still there, and what lies in the folder's own `backups` and `kept-aside`.
+    """
+    found = dict.fromkeys(path for path in recorded if os.path.lexists(path))
+    for place in (BACKUPS, KEPT_ASIDE):
+        found |= dict.fromkeys(str(path) for path in sorted(_files(folder / place)) if _changed_us(path) >= since_us)
+    return tuple(found)
+
+
+def _files(place: Path) -> list[Path]:
+    try:
+        return [path for path in place.rglob("*") if path.is_file()]
+    except OSError:
+        return []
+
+
+def _changed_us(path: Path) -> int:
+    """When the file was last written; for ever where that cannot be told, so that it is named."""
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except OSError:
+        return 2**63

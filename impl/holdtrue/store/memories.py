@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,8 @@ from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import Vector
 
 _NAMES_KEPT = 1_000
+_EVENTS_KEPT = 10_000
+_EVENTS_STEP = 100
 
 _COLUMNS = """m.seq, m.id, m.text, u.name, p.name, s.name, m.speaker, m.at_us, m.created_us, m.updated_us, m.metadata,
     m.source, m.revision,
@@ -197,16 +200,59 @@ def update(connection: apsw.Connection, id_: str, text: str, indexed: str, vecto
     return replace(record_of(find(connection, id_)), degraded=source.degraded)
 
 
-def forget(connection: apsw.Connection, id_: str) -> str:
-    """Remove a memory, its revisions and all that is derived of it; its id stays as a tombstone. Raises `NotFound`."""
-    seq = find(connection, id_)[0]
+@enforces("INV-015")
+def forget(connection: StoreConnection, id_: str) -> int:
+    """Remove a memory, its revisions and all that is derived of it; its id stays as a tombstone.
+
+    Names of a user, project or session that no other memory has go with it. Returns when it was stored, in
+    microseconds. Raises `NotFound`.
+    """
+    seq, created_us, *names = _scope_of(connection, id_)
     now = now_us()
     derived.purge(connection, seq)
     run(connection, "DELETE FROM memories WHERE seq = ?", (seq,))
+    _drop_names(connection, names)
     run(connection, "INSERT OR REPLACE INTO tombstones VALUES(?, ?)", (id_, now))
     erase.enlist(connection, id_)
     _note(connection, now, "forget", id_)
-    return id_
+    return created_us
+
+
+def _scope_of(connection: apsw.Connection, id_: str) -> tuple[int, int, int, int, int]:
+    row = one(
+        connection, "SELECT seq, created_us, user_id, project_id, session_id FROM memories WHERE id = ?", (id_,)
+    )
+    if row is None:
+        raise NotFound(f"There is no memory {id_[:80]!r}.", id=id_[:80])
+    seq, created_us, user_id, project_id, session_id = row
+    return seq, created_us, user_id, project_id, session_id
+
+
+def _drop_names(connection: StoreConnection, names: Sequence[int]) -> None:
+    """Remove those names that no memory has any more."""
+    dropped = False
+    for number in names:
+        run(
+            connection,
+            """DELETE FROM names WHERE id = ?1 AND NOT EXISTS(SELECT 1 FROM memories WHERE user_id = ?1)
+               AND NOT EXISTS(SELECT 1 FROM memories WHERE project_id = ?1)
+               AND NOT EXISTS(SELECT 1 FROM memories WHERE session_id = ?1)""",
+            (number,),
+        )
+        dropped = dropped or connection.changes() > 0
+    if dropped:
+        # Other processes remember numbers of names; another value tells them to look again.
+        connection.names.clear()
+        run(connection, "INSERT OR REPLACE INTO meta VALUES('names_epoch', ?)", (os.urandom(8).hex(),))
+
+
+def refresh_names(connection: StoreConnection) -> None:
+    """Drop the names that this connection remembers if some were removed since. At the begin of every transaction."""
+    row = one(connection, "SELECT value FROM meta WHERE name = 'names_epoch'")
+    epoch = None if row is None else str(row[0])
+    if epoch != connection.names_epoch:
+        connection.names.clear()
+        connection.names_epoch = epoch
 
 
 def complete_vector(connection: apsw.Connection, seq: int, text: str, indexed: str, vector: Vector) -> bool:
@@ -290,7 +336,7 @@ def _intern(connection: StoreConnection, memory: NewMemory) -> tuple[int, int, i
 
 
 def _number(connection: StoreConnection, kind: str, name: str) -> int:
-    # A name is never removed, so its number may be kept; a rollback clears what was kept.
+    # Its number may be kept: a rollback clears what was kept, and so does `refresh_names` after a removal.
     known = connection.names.get((kind, name))
     if known is None:
         row = one(connection, "SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name))
@@ -307,6 +353,9 @@ def _number(connection: StoreConnection, kind: str, name: str) -> int:
 
 def _note(connection: apsw.Connection, at_us: int, kind: str, id_: str) -> None:
     run(connection, "INSERT INTO events(at_us, kind, memory) VALUES(?, ?, ?)", (at_us, kind, id_))
+    number = connection.last_insert_rowid()
+    if number % _EVENTS_STEP == 0:
+        run(connection, "DELETE FROM events WHERE seq <= ?", (number - _EVENTS_KEPT,))
 
 
 def _moment(us: int) -> dt.datetime:

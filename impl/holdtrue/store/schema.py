@@ -16,6 +16,8 @@ from holdtrue.store.statements import one, run
 
 APPLICATION_ID = 0x486F6C64  # "Hold", so that `file memory.db` and a stray database can be told apart
 
+PAGE_BYTES = 4096  # what SQLite chooses for a new database
+
 # Tables that hold what was told to us. Every other table is derived from them and belongs to the registry.
 BASE_TABLES = frozenset(
     {

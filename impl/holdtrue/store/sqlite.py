@@ -19,7 +19,7 @@ from holdtrue.clock import Deadline
 from holdtrue.errors import StoreClosed, StoreMissing
 from holdtrue.files import exists, make_private_folder
 from holdtrue.records import Forgotten, Record
-from holdtrue.store import memories
+from holdtrue.store import erase, memories
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, refuse_after_fork
 from holdtrue.store.memories import Addition
 from holdtrue.store.reader import Readers
@@ -137,9 +137,15 @@ class SQLiteStore:
     def forget(self, id_: str, deadline: Deadline) -> Forgotten:
         engine = self._use()
         make_private_folder(self.folder)
-        _, erased = engine.writer.submit_erasure(lambda connection: memories.forget(connection, id_), deadline)
+
+        def remove(connection: StoreConnection) -> tuple[int, list[str]]:
+            created_us = memories.forget(connection, id_)
+            return created_us, erase.copies(connection, created_us)
+
+        (created_us, recorded), erased = engine.writer.submit_erasure(remove, deadline)
         waiting_for = () if erased else ("a reader of an older state; the next writer after it finishes the erasure",)
-        return Forgotten(id_, forgotten=True, erased=erased, waiting_for=waiting_for)
+        remains = erase.remains(self.folder, recorded, created_us)
+        return Forgotten(id_, forgotten=True, erased=erased, waiting_for=waiting_for, remains=remains)
 
     def complete_vector(self, seq: int, text: str, vector: Vector, deadline: Deadline) -> bool:
         indexed = index_text(text)

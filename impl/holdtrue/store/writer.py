@@ -1,9 +1,10 @@
 """The one write path: a thread that owns the write connection and commits what callers queue, as groups.
 
-Owns: the write connection, the turnstile, the queue. Faults it survives: a caller whose patience ends (its item is taken
-out, so its error means that nothing was stored), a foreign process that holds the write lock, a full disk, a failed or
-cut commit, a kill at any point (a group is one transaction). A caller is answered only after the commit that holds its
-item. No lock but the turnstile is held while waiting, and only this thread waits for it.
+Owns: the write connection and the one that moves the WAL, the turnstile, the queue. Faults it survives: a caller whose
+patience ends (its item is taken out, so its error means that nothing was stored), a foreign process that holds the write
+lock, a reader that keeps the WAL from being emptied, a full disk, a failed or cut commit, a kill at any point (a group is
+one transaction), a close at any point. A caller is answered only after the commit that holds its item. No lock but the
+turnstile is held while waiting, and only this thread waits for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,7 +24,7 @@ from holdtrue import failpoints
 from holdtrue.clock import Deadline, now_us
 from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError, OutcomeUnknown, StoreBusy, StoreClosed, StoreError
-from holdtrue.store import erase, schema
+from holdtrue.store import checkpoint, erase, memories, schema
 from holdtrue.store.connection import StoreConnection, open_connection, store_error
 from holdtrue.store.statements import run
 from holdtrue.store.turnstile import Turnstile
@@ -34,7 +36,9 @@ T = TypeVar("T")
 GROUP_MEMORIES = 64  # bounds how long one commit may take, and so how long others wait for their turn
 TURN_S = 0.010  # a turn may be kept this long while work is queued: handing it over costs about as much as an add
 RETRY_S = 0.0005
-CLOSE_WAIT_S = 2.0
+CLOSE_WAIT_S = 1.6
+FENCE_WAIT_S = 0.3  # an effect that is under way, usually one fsync; with the above, close returns within 2 s
+_POLL_S = 0.005
 _IDLE_S = 30.0
 
 
@@ -77,17 +81,24 @@ class _Item:
 class Writer:
     """The writer of one store in one process. The thread starts with the first write."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wal_limit_bytes: int = checkpoint.WAL_LIMIT_BYTES) -> None:
         self._folder = folder
+        self._full_bytes = _full_bytes(wal_limit_bytes)
         self._changed = threading.Condition()  # guards everything below; never held while waiting for anything else
         self._queue: deque[_Item] = deque()
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._obstacle = ""  # what the thread waits for, told to those whose patience ends
+        # Held by the thread while it changes anything on disk; once `close` has had it, nothing is changed any more.
+        self._fence = threading.Lock()
+        self._fenced = False
         # Only the thread touches these.
         self._connection: StoreConnection | None = None
+        self._mover: StoreConnection | None = None
         self._turnstile: Turnstile | None = None
         self._patient = True
-        self._alone: _Item | None = None
+        self._patience: Deadline | None = None  # of what the thread does now for somebody who is not in the queue
+        self._checkpoint_bytes = checkpoint.CHECKPOINT_BYTES
 
     @enforces("INV-001")
     def submit(self, operation: Callable[[StoreConnection], T], deadline: Deadline, memories: int = 1) -> T:
@@ -128,8 +139,9 @@ class Writer:
         if not ended:
             if self._withdraw(item):
                 waited_s = item.deadline.period_s
+                obstacle = self._obstacle or "other writers"
                 raise StoreBusy(
-                    f"Waited {waited_s:g} s for other writers of {self._folder} and gave up.", waited_s=waited_s
+                    f"Waited {waited_s:g} s for {obstacle} of {self._folder} and gave up.", waited_s=waited_s
                 )
             item.ended.acquire()
         if item.failure is not None:
@@ -154,11 +166,12 @@ class Writer:
                 return False
             return True
 
+    @enforces("INV-014")
     def close(self) -> bool:
-        """Refuse new work, finish what is queued, stop the thread. True when it has stopped within 2 s.
+        """Refuse new work, finish what is queued, stop the thread. True when nothing of it writes any more, within 2 s.
 
-        A thread that waits in the turnstile cannot be stopped; it is fenced: when it gets its turn it finds the writer
-        closed, writes nothing and ends.
+        A thread that waits for another process cannot be stopped; it is fenced: whatever it comes to next, it finds the
+        writer closed, changes nothing and ends. False only when the disk has not answered it all the while.
         """
         with self._changed:
             self._closed = True
@@ -172,7 +185,21 @@ class Writer:
             self._queue.clear()
         for item in left:
             item.refuse(StoreClosed("The store was closed before this could be stored."))
-        return not thread.is_alive()
+        if not thread.is_alive():
+            return True
+        if not self._fence.acquire(timeout=FENCE_WAIT_S):
+            return False
+        self._fenced = True
+        self._fence.release()
+        return True
+
+    @contextmanager
+    def _effect(self) -> Iterator[None]:
+        """Around everything that changes the disk. Raises `StoreClosed` once the writer was closed and fenced."""
+        with self._fence:
+            if self._fenced:
+                raise StoreClosed("The store was closed before this could be stored.")
+            yield
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -198,8 +225,8 @@ class Writer:
 
     def _wanted(self) -> bool:
         """Whether waiting for the database still serves anyone."""
-        if self._alone is not None:
-            return not self._alone.deadline.passed()
+        if self._patience is not None:
+            return not self._patience.passed()
         with self._changed:
             return bool(self._queue)
 
@@ -207,7 +234,8 @@ class Writer:
         """Pass the turnstile and commit groups until nothing is queued or the turn is over."""
         try:
             if self._turnstile is None:
-                self._turnstile = Turnstile(self._folder)
+                with self._effect():
+                    self._turnstile = Turnstile(self._folder)
             self._turnstile.enter()
         except Exception as error:  # noqa: BLE001 - a thread that dies would leave its callers waiting for nothing
             self._fail_queued(store_error(error, self._folder))
@@ -218,7 +246,7 @@ class Writer:
                 return
             connection = self._ready()
             began_s = time.monotonic()
-            while self._commit_group(connection):
+            while self._make_room(connection) and self._commit_group(connection):
                 if time.monotonic() >= began_s + TURN_S or not self._wanted():
                     return
         except (apsw.BusyError, StoreBusy):
@@ -235,15 +263,16 @@ class Writer:
     def _ready(self) -> StoreConnection:
         """The write connection, opened and migrated if it is not yet."""
         if self._connection is None:
-            connection = open_connection(self._folder, write=True, keep_waiting=self._keep_waiting)
-            try:
-                if schema.version_of(connection) < schema.VERSION:
-                    schema.migrate(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        self._connection.check_owner()
+            failpoints.hit("writer.before_open")
+            with self._effect():
+                connection = open_connection(self._folder, write=True, keep_waiting=self._keep_waiting)
+                try:
+                    if schema.version_of(connection) < schema.VERSION:
+                        schema.migrate(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+                self._connection = connection
         return self._connection
 
     @enforces("INV-001")
@@ -260,6 +289,7 @@ class Writer:
             connection.roll_back()
             self._let_go()
             return False
+        memories.refresh_names(connection)
         with self._changed:
             group: list[_Item] = []
             while (
@@ -273,7 +303,8 @@ class Writer:
             answers = self._run_group(connection, group)
             failpoints.hit("writer.group_done")
             failpoints.hit("writer.before_commit")
-            run(connection, "COMMIT")
+            with self._effect():
+                run(connection, "COMMIT")
         except BaseException as error:
             failure = store_error(error, self._folder)
             try:
@@ -281,7 +312,8 @@ class Writer:
             except apsw.Error as second:
                 logger.warning("The transaction that failed could not be rolled back: %s", second)
             self._drop_connection()
-            if not self._cover():
+            # A writer that was fenced has not come to its commit: there is nothing to cover.
+            if not isinstance(error, StoreClosed) and not self._cover():
                 failure = OutcomeUnknown(f"{failure.message} Whether this was stored cannot be told.")
             for item in group:
                 item.refuse(failure)
@@ -299,7 +331,55 @@ class Writer:
                     item.refuse(refusal)
                 else:
                     item.answer((value, erased) if item.erases else value)
+        self._keep_wal_small(connection)
         return True
+
+    @enforces("INV-023")
+    def _make_room(self, connection: StoreConnection) -> bool:
+        """Wait until the WAL can take another transaction. False when nobody waits for that any more.
+
+        A reader that pins an older state keeps the WAL from being emptied, however often it is moved. Beyond the limit
+        writers wait for it, with the patience they have, instead of filling the disk.
+        """
+        if self._full_bytes is None or connection.wal_bytes() < self._full_bytes:
+            return True
+        self._patient = False
+        try:
+            while not self._emptied(connection):
+                if not self._wanted():
+                    return False
+                self._obstacle = "a reader of an older state, which keeps the full log from being emptied,"
+                time.sleep(_POLL_S)
+        finally:
+            self._patient, self._obstacle = True, ""
+        return True
+
+    def _emptied(self, connection: StoreConnection) -> bool:
+        with self._effect():
+            return checkpoint.empty(connection, self._moving())
+
+    def _keep_wal_small(self, connection: StoreConnection) -> None:
+        """Move the WAL's frames when there are many, so that the next transaction begins at the WAL's start again."""
+        grown = connection.wal_pages * schema.PAGE_BYTES
+        if grown < checkpoint.CHECKPOINT_BYTES:
+            self._checkpoint_bytes = checkpoint.CHECKPOINT_BYTES
+        if grown < self._checkpoint_bytes:
+            return
+        self._checkpoint_bytes = grown + checkpoint.AGAIN_BYTES
+        self._patient = False
+        try:
+            with self._effect():
+                checkpoint.move(connection, self._moving())
+        except (apsw.Error, OSError, HoldTrueError) as error:
+            logger.warning("The log could not be moved into the database yet: %s", error)
+        finally:
+            self._patient = True
+
+    def _moving(self) -> StoreConnection:
+        """The connection that moves the WAL: the one that writes holds the write lock meanwhile."""
+        if self._mover is None:
+            self._mover = open_connection(self._folder, write=True, keep_waiting=self._keep_waiting)
+        return self._mover
 
     def _run_alone(self, connection: StoreConnection) -> bool:
         """Run the item at the head of the queue if it is one that runs alone. False when it is not."""
@@ -307,7 +387,7 @@ class Writer:
             if not self._queue or not self._queue[0].alone:
                 return False
             item = self._queue.popleft()
-        self._alone = item
+        self._patience = item.deadline
         try:
             if connection.displaced():
                 # Unlike a group, what runs alone may have looked at the store before: it is not run on another one.
@@ -324,7 +404,7 @@ class Writer:
         else:
             item.answer(value)
         finally:
-            self._alone = None
+            self._patience = None
         return True
 
     def _cover(self) -> bool:
@@ -338,7 +418,8 @@ class Writer:
             run(connection, "BEGIN IMMEDIATE")
             # Another value each time: SQLite writes no frame for a row that stays as it was.
             run(connection, "INSERT OR REPLACE INTO meta VALUES('covered_us', ?)", (str(now_us()),))
-            run(connection, "COMMIT")
+            with self._effect():
+                run(connection, "COMMIT")
         except (apsw.Error, OSError, HoldTrueError) as error:
             logger.warning("A failed commit could not be covered: %s", error)
             self._drop_connection()
@@ -350,8 +431,11 @@ class Writer:
         self._patient = False
         try:
             # Also without one wanted now: another process may have left some.
-            return erase.finish(connection) if wanted or erase.due(connection) else True
-        except (apsw.Error, OSError) as error:
+            if not wanted and not erase.due(connection):
+                return True
+            with self._effect():
+                return erase.finish(connection, self._moving())
+        except (apsw.Error, OSError, HoldTrueError) as error:
             # The commit stands; the outbox keeps the rest for the next writer.
             logger.warning("An erasure could not be finished yet: %s", error)
             return False
@@ -400,10 +484,13 @@ class Writer:
             item.refuse(failure)
 
     def _drop_connection(self) -> None:
-        """Forget a connection that failed; the next turn opens a fresh one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close(True)
+        """Forget connections that failed; the next turn opens fresh ones."""
+        connections, self._connection, self._mover = (self._mover, self._connection), None, None
+        for connection in connections:
+            if connection is not None:
+                if self._fenced:
+                    connection.leave_files_alone()
+                connection.close(True)
 
     def _let_go(self) -> None:
         self._drop_connection()
@@ -414,3 +501,10 @@ class Writer:
         if self._turnstile is not None:
             self._turnstile.close()
             self._turnstile = None
+
+
+def _full_bytes(limit_bytes: int) -> int | None:
+    """The size from which on the WAL takes no further transaction; None without a limit."""
+    if limit_bytes <= 0:
+        return None
+    return max(limit_bytes - checkpoint.TRANSACTION_BYTES, limit_bytes // 2)
