@@ -38,6 +38,7 @@ TURN_S = 0.010  # a turn may be kept this long while work is queued: handing it 
 RETRY_S = 0.0005
 CLOSE_WAIT_S = 1.6
 FENCE_WAIT_S = 0.3  # an effect that is under way, usually one fsync; with the above, close returns within 2 s
+COVER_WAIT_S = 1.0
 _POLL_S = 0.005
 _IDLE_S = 30.0
 
@@ -413,6 +414,7 @@ class Writer:
         A commit whose sync fails has written its frames already: invisible now, they would come back when the WAL is
         recovered after a crash. The next commit takes their place, so that what was refused stays refused.
         """
+        self._patience = Deadline.after(COVER_WAIT_S)
         try:
             connection = self._ready()
             run(connection, "BEGIN IMMEDIATE")
@@ -424,6 +426,8 @@ class Writer:
             logger.warning("A failed commit could not be covered: %s", error)
             self._drop_connection()
             return False
+        finally:
+            self._patience = None
         return True
 
     def _erase(self, connection: StoreConnection, *, wanted: bool) -> bool:
