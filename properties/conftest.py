@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+# The settings of whoever runs the properties are no part of them.
+os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir()) / "holdtrue-tests-without-settings")
 
 _common = {
     "deadline": None,

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import click
 
-from impl.benchmarks import held_writer, killed_server, retrieval, saturation, start_up
+from impl.benchmarks import backups, held_writer, killed_server, retrieval, saturation, start_up
 from impl.benchmarks.figures import Report, dump
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice(["saturation", "held", "killed", "start", "retrieval"]))
+@click.option(
+    "--only", multiple=True, type=click.Choice(["saturation", "backups", "held", "killed", "start", "retrieval"])
+)
 @click.option("--quick", is_flag=True, help="A tenth of the time: to see that it runs, not to quote.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; progress goes to stderr.")
 @click.option(
@@ -32,6 +34,7 @@ def main(only: tuple[str, ...], quick: bool, as_json: bool, locomo: Path | None)
     benchmarks: dict[str, Callable[[], list[Report]]] = {
         "start": lambda: [start_up.measure(rounds=3 if quick else 15, memories=memories, progress=say)],
         "saturation": lambda: [saturation.measure(seconds=seconds, memories=memories, progress=say)],
+        "backups": lambda: [backups.measure(seconds=seconds, memories=memories, progress=say)],
         "held": lambda: held_writer.measure(memories=memories, holds_s=holds_s, progress=say),
         "killed": lambda: [killed_server.measure(seconds=seconds, progress=say)],
     }

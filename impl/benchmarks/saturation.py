@@ -68,6 +68,7 @@ def product_adder(folder: Path, results: Path, barrier: Any, seconds: float, num
 
 def bare_adder(folder: Path, results: Path, barrier: Any, seconds: float, number: int) -> None:
     connection = connections.open_connection(folder, write=True, keep_waiting=lambda: True)
+    connection.pragma("wal_autocheckpoint", 1_000)  # what a plain connection does; the product moves the WAL itself
     names = dict.fromkeys(("user", "project", "session"), 0)
     for kind in names:
         rows = run_statement(connection, "SELECT id FROM names WHERE kind = ? AND name = ''", (kind,))

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 
 from holdtrue.errors import InvalidInput
+from holdtrue.masking import mask
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -51,8 +52,8 @@ def to_us(value: object, *, name: str) -> int:
     if isinstance(value, str):
         try:
             parsed = dt.datetime.fromisoformat(value.strip())
-        except ValueError as error:
-            raise InvalidInput(f"{name} is not an ISO 8601 time: {value[:80]!r}.", hint=_TIME_HINT) from error
+        except ValueError:  # it repeats the whole value
+            raise InvalidInput(f"{name} is not an ISO 8601 time: {mask(value)[:80]!r}.", hint=_TIME_HINT) from None
     elif isinstance(value, dt.datetime):
         parsed = value
     elif isinstance(value, dt.date):

@@ -1,12 +1,16 @@
 """Every error HoldTrue raises on purpose: one hierarchy, each with a stable code and what to do next.
 
 A caller may match on the class or on `code`; both are promises. The message says what happened, `hint` what to do about
-it. An error from a call that writes means that nothing of that call was stored.
+it. An error from a call that writes means that nothing of that call was stored. Messages repeat what was given, so the
+secrets in them are masked here. Enforces INV-020.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+from holdtrue.enforces import enforces
+from holdtrue.masking import mask, mask_values
 
 
 class HoldTrueError(Exception):
@@ -16,11 +20,12 @@ class HoldTrueError(Exception):
     exit_code: ClassVar[int] = 1
     default_hint: ClassVar[str] = ""
 
+    @enforces("INV-020")
     def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint or self.default_hint
-        self.details = details
+        self.message = mask(message)
+        super().__init__(self.message)
+        self.hint = mask(hint) if hint else self.default_hint
+        self.details: dict[str, Any] = mask_values(details)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
@@ -107,6 +112,23 @@ class StoreReadOnly(StoreError):
     default_hint = "To store, make the folder and its files writable for this user."
 
 
+class StoreChanged(StoreError):
+    """The files were read without locks, since nobody may write there, and changed meanwhile: there is no answer."""
+
+    code = "STORE_CHANGED"
+    default_hint = "Somebody else writes to it. Try again; the next read looks at it afresh."
+
+
+class StoreOnNetwork(StoreError):
+    """The folder lies on a network file system, or in a folder that a host shares with this virtual machine."""
+
+    code = "STORE_ON_NETWORK"
+    default_hint = (
+        "Put the store on a local disk: choose another --store or HOLDTRUE_HOME. If no other machine ever opens it, "
+        "HOLDTRUE_ALLOW_NETWORK_STORE=true lets it be used there."
+    )
+
+
 class StoreFull(StoreError):
     code = "STORE_FULL"
     default_hint = "Nothing was stored. Free space on the disk that holds the store, then try again."
@@ -126,13 +148,50 @@ class StoreTooNew(StoreError):
 
 class StoreCorrupt(StoreError):
     code = "STORE_CORRUPT"
-    default_hint = "The file was left as it is: put a sound copy in its place, or move it aside and begin a new store."
+    default_hint = (
+        "The file was left as it is. `holdtrue doctor` tells what is damaged; `holdtrue doctor --set-aside` keeps the file, "
+        "begins a new store and brings over every memory that can still be read. Or restore a backup."
+    )
+
+
+class StoreSound(HoldTrueError):
+    """The store is not damaged, so it was not set aside. Nothing was changed."""
+
+    code = "STORE_SOUND"
+    default_hint = "`holdtrue doctor` tells what it finds; `holdtrue doctor --rebuild` makes derived data anew."
 
 
 class StoreUnusable(StoreError):
     """The path cannot hold a store: it is a file, or its folder cannot be made or opened."""
 
     code = "STORE_UNUSABLE"
+
+
+class TargetRefused(InvalidInput):
+    """The path cannot take a file: its folder is missing, or the file would be a part of a store."""
+
+    code = "TARGET_REFUSED"
+
+
+class TargetExists(HoldTrueError):
+    """There is a file at the path that was to be written, and it was not to be replaced."""
+
+    code = "TARGET_EXISTS"
+    default_hint = "Nothing was written. Name another path, or replace the file with --force."
+
+
+class ExportTooNew(HoldTrueError):
+    """The file to be imported has a version of the format that this program does not know. Nothing was changed."""
+
+    code = "EXPORT_TOO_NEW"
+    default_hint = "Upgrade holdtrue: `pip install --upgrade holdtrue`. Nothing was imported."
+
+
+class SourceUnreadable(InvalidInput):
+    """The file to be imported cannot be read."""
+
+    code = "SOURCE_UNREADABLE"
+    default_hint = "Name a file that this user may read, or - for standard input."
 
 
 class ExtensionUnavailable(StoreError):
@@ -163,3 +222,24 @@ class FailpointRaised(HoldTrueError):
     """The error a `raise` failpoint injects; only a test ever sees it."""
 
     code = "FAILPOINT_RAISED"
+
+
+class ConfigError(HoldTrueError):
+    """The config file cannot be read or written. Unless the message says otherwise, it is as it was."""
+
+    code = "CONFIG_UNUSABLE"
+    default_hint = "Set HOLDTRUE_CONFIG to a file that this user may read and write."
+
+
+class ConfigInvalid(ConfigError):
+    """The config file is not a JSON object. It is never overwritten, because it may hold what somebody wants to keep."""
+
+    code = "CONFIG_INVALID"
+    default_hint = "Correct it by hand, or move it aside and set what you need again."
+
+
+class ConfigBusy(ConfigError):
+    """Another process kept the lock of the config file for the whole wait. Nothing was changed."""
+
+    code = "CONFIG_BUSY"
+    default_hint = "Nothing was changed, so it is safe to try again."

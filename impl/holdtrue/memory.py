@@ -11,28 +11,41 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from holdtrue import failpoints, records
+from holdtrue import failpoints, filesystem, records
 from holdtrue.clock import Deadline
-from holdtrue.config import Settings, store_folder
-from holdtrue.errors import InvalidInput, StoreMissing
+from holdtrue.config import Settings, look_up, store_folder
+from holdtrue.errors import HoldTrueError, InvalidInput, SourceUnreadable, StoreMissing
+from holdtrue.masking import count_labels
 from holdtrue.models.slot import ModelSlot
 from holdtrue.records import Filters, Forgotten, Hits, NewMemory, Page, Record
-from holdtrue.search import hybrid
+from holdtrue.search import envelope, hybrid
 from holdtrue.search.query import parse
+from holdtrue.store import backup as backups
+from holdtrue.store import derived, importing
+from holdtrue.store.derived import Rebuilt
+from holdtrue.store.doctor import Check, Diagnosis
 from holdtrue.store.memories import Addition
 from holdtrue.store.sqlite import SQLiteStore
-from holdtrue.store.vectors import Vector
+from holdtrue.store.vectors import DIMENSION, Vector
 
 if TYPE_CHECKING:
     from holdtrue.models.embedder import Embedder
+    from holdtrue.store.backup import BackupReceipt
+    from holdtrue.store.damage import SetAside
+    from holdtrue.store.draft import Advance
+    from holdtrue.store.exporting import Exported
+    from holdtrue.store.importing import Imported
     from holdtrue.store.protocol import Store
+    from holdtrue.store.restore import RestoreReceipt
     from holdtrue.store.view import View
 
 _ADD_FIELDS = ("text", "user", "project", "session", "speaker", "at", "tags", "metadata", "source", "key")
 _PENDING_BATCH = 64
 _CATCH_UP_WAIT_S = 1.0
+_REBUILD_MODEL_WAIT_S = 60.0
+_CLOSE_WAIT_S = 2.0
 
 Records = list[Record]
 Degraded = list[str]
@@ -50,7 +63,11 @@ class Memory:
     def __init__(self, path: str | os.PathLike[str] | None = None, *, tier: str | None = None) -> None:
         self._settings = Settings.from_environment()
         folder = store_folder(path, self._settings)
-        self._store: Store = SQLiteStore(folder)
+        self._store: Store = SQLiteStore(
+            folder,
+            wal_limit_bytes=int(self._settings.wal_limit_mib * 2**20),
+            allow_network=self._settings.allow_network_store,
+        )
         self._tier = tier or self._settings.tier
         self._model = ModelSlot(self._load_embedder, self.embed_pending)
         self._looked_behind = False
@@ -175,8 +192,9 @@ class Memory:
         degraded = [self._model.problem or "The model was not ready."] if parsed.telling and vector is None else []
         with self._read() as view:
             blob = None if vector is None else vector.blob
-            if vector is not None and blob is not None and not vector.fits(view.embedder()):
-                degraded.append("The vectors in the store were made by another model: this search goes by words.")
+            obstacle = "" if vector is None or blob is None else view.obstacle(vector)
+            if obstacle:
+                degraded.append(f"This search goes by words: {obstacle}.")
                 blob = None
             if not degraded and view.pending(limit=1):
                 degraded.append("Some memories wait for a vector and are found by their words alone.")
@@ -184,6 +202,17 @@ class Memory:
                 view, parsed, blob, filters, limit=limit, explain=explain, unrelated=self._model.unrelated
             )
         return Hits(found, degraded=degraded)
+
+    def recall(
+        self, query: str, *, budget_chars: int = envelope.DEFAULT_BUDGET, limit: int = 10, **filters: Any
+    ) -> str:
+        """What a search finds as a block for a prompt: quoted, labelled as data, at most `budget_chars` code points long.
+
+        Nothing that is stored can close the block or pass for a part of it, see `holdtrue.search.envelope`. `filters` are
+        those of `search`. Empty when nothing is found. Raises `InvalidInput` for a budget under 640.
+        """
+        envelope.check_budget(budget_chars)
+        return envelope.render(self.search(query, limit=limit, **filters), budget_chars=budget_chars)
 
     def get(self, id: str) -> Record:  # noqa: A002 - the word of the contract
         """One memory by its id. Raises `NotFound`."""
@@ -214,7 +243,8 @@ class Memory:
         """Give a memory another text. Raises `NotFound`, `TextConflict`, `InvalidInput` or a `StoreError`."""
         wanted, good = records.check_id(id), records.check_text(text)
         vector = self._vectors([good])[0]
-        return self._told([self._store.update(wanted, good, vector, self._deadline())], [vector])[0]
+        record = self._told([self._store.update(wanted, good, vector, self._deadline())], [vector])[0]
+        return replace(record, masked=True) if count_labels(good) > count_labels(text) else record
 
     def forget(self, id: str) -> Forgotten:  # noqa: A002
         """Remove a memory for every reader, and its bytes from database and WAL as soon as no older reader pins them."""
@@ -230,8 +260,24 @@ class Memory:
         with self._read() as view:
             counts = view.counts()
             answer |= {**counts, "schema_version": view.schema_version(), "embedder": view.embedder()}
+            answer["read_only"] = view.read_only()
+            vectors_off = view.vectors_off()
+        if answer["read_only"]:
+            degraded.append("The store is read-only: this user cannot write there, so nothing new is remembered.")
+        kind = filesystem.kind(self.path)
+        if filesystem.is_network(kind):
+            degraded.append(
+                f"The store lies on a network file system or shared folder ({kind}): no other machine may use it."
+            )
+        if vectors_off:
+            degraded.append(f"Vectors are off, searches go by words: {vectors_off}")
         if current is not None and answer["embedder"] not in (None, current.identity.key):
             degraded.append(f"The vectors are of {answer['embedder']}, the tier makes {current.identity.key}.")
+        elif current is not None and current.identity.dimension != DIMENSION:
+            degraded.append(
+                f"The tier makes vectors of {current.identity.dimension} dimensions ({current.identity.key}), the store"
+                f" holds vectors of {DIMENSION}."
+            )
         if counts["pending_vectors"]:
             degraded.append(
                 f"{counts['pending_vectors']} memories wait for a vector and are found by their words alone."
@@ -251,7 +297,7 @@ class Memory:
         while True:
             try:
                 with self._store.read() as view:
-                    waiting = view.pending(limit=_PENDING_BATCH)
+                    waiting = [] if view.vectors_off() else view.pending(limit=_PENDING_BATCH)
             except StoreMissing:
                 return done  # nothing waits there, and a thread in the background must not make a store
             vectors = self._vectors([text for _, text in waiting])
@@ -263,12 +309,179 @@ class Memory:
             if given == 0:
                 return done
 
+    def doctor(self, *, progress: Advance | None = None) -> Diagnosis:
+        """Examine the store as far as its damage lets it, and change nothing. `progress` is told how many checks are made.
+
+        Raises `StoreMissing` where there is nothing to examine.
+        """
+        if not self._store.exists():
+            raise StoreMissing(f"There is no store at {self.path}.")
+        checks = self._store.examine(progress or _ignore)
+        return Diagnosis((*checks, self._check_model(), self._check_settings()))
+
+    def rebuild(self, names: Iterable[str] = ("all",), *, progress: Advance | None = None) -> Rebuilt:
+        """Make derived data anew from the texts, while others read and write: "words", "vectors", "pending" or "all".
+
+        Every memory has its words at each instant. What cannot be read is made anew as a whole: then vectors are awaited,
+        and are made at once if there is a model. `progress` is called with the memories done so far and their total.
+        Raises `InvalidInput` for an unknown name, or a `StoreError`; then a part may have been made anew.
+        """
+        wanted = [entry.short for entry in derived.chosen(names)]
+        self.open()
+        reset = self._store.broken(wanted)
+        if reset:
+            reset = tuple(entry.short for entry in derived.chosen(reset))
+            self._store.reset_derived(reset, self._deadline())
+        rest = [name for name in wanted if name not in reset]
+        done = self._rebuild_by_batches(rest, progress or _ignore) if rest else 0
+        strays = self._store.purge_strays(rest, self._deadline()) if rest else 0
+        vectors = self.embed_pending()
+        return Rebuilt(tuple(wanted), reset, done, strays, vectors)
+
+    def set_aside(self, *, progress: Advance | None = None) -> SetAside:
+        """Keep the bytes of a damaged store in `kept-aside`, begin a new one in its place, and bring over every memory that
+        can still be read. No other handle of this process may be open on it. Raises `StoreSound` where nothing is damaged,
+        or a `StoreError`; then nothing was changed.
+        """
+        done = self._store.set_aside(self._deadline(), progress or _ignore)
+        self._model.put_off()  # every vector is awaited
+        return done
+
+    def backup(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        replace: bool = False,
+        keep: int = backups.KEEP,
+        progress: Advance | None = None,
+    ) -> BackupReceipt:
+        """Copy one committed state to a file of its own, while others read and write; return once it was read back.
+
+        Without a path it goes to `backups` in the store's folder, where the newest `keep` stay. An existing file is
+        replaced only with `replace`. `progress` is called with the pages copied so far and their total.
+        Raises `TargetRefused`, `TargetExists`, `StoreMissing` or another `StoreError`; then there is nothing at the path
+        that was not there before.
+        """
+        target = None if path is None else backups.given_path(path)
+        keep = records.check_count(keep, name="keep", low=1, high=backups.KEEP_LIMIT)
+        return self._store.back_up(
+            target, wait_s=self._settings.write_wait_s, replace=replace, keep=keep, progress=progress
+        )
+
+    def restore(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        backup: bool = True,
+        keep: int = backups.KEEP,
+        progress: Advance | None = None,
+    ) -> RestoreReceipt:
+        """Let the state of a backup take the place of the store's, at one instant for everyone who has it open.
+
+        What was forgotten stays forgotten. With `backup` the state before is kept in `backups`, and the receipt names it;
+        the newest `keep` stay there. A store that does not exist yet is made.
+        Raises `StoreTooNew`, `StoreCorrupt`, `StoreUnusable` or another `StoreError`; then the store is as it was, except
+        for `OutcomeUnknown`.
+        """
+        given = backups.given_path(path)
+        keep = records.check_count(keep, name="keep", low=1, high=backups.KEEP_LIMIT)
+        receipt = self._store.restore(
+            given, wait_s=self._settings.write_wait_s, save=backup, keep=keep, progress=progress
+        )
+        self._model.put_off()  # the backup may hold memories that wait for a vector
+        return receipt
+
+    def export(
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        replace: bool = False,
+        vectors: bool = False,
+        progress: Advance | None = None,
+    ) -> Exported:
+        """Write one committed state in its portable form, while others read and write: see `holdtrue.store.portable`.
+
+        `path` is a file to be made, or an open binary stream. An existing file is replaced only with `replace`; `vectors`
+        writes the vectors as well. `progress` is called with the memories written so far and their total.
+        Raises `TargetRefused`, `TargetExists`, `StoreMissing` or another `StoreError`; then there is nothing at the path
+        that was not there before.
+        """
+        named = isinstance(path, str | os.PathLike) or not hasattr(path, "write")
+        target = backups.given_path(path) if named else cast("BinaryIO", path)
+        return self._store.export(
+            target, wait_s=self._settings.write_wait_s, replace=replace, vectors=vectors, progress=progress
+        )
+
+    def import_(self, path: str | os.PathLike[str] | BinaryIO, *, progress: Advance | None = None) -> Imported:
+        """Take in the records of a file: an export, lines `{"text": ...}` with the fields of `add`, or the memory file of
+        the MCP reference server. The file is only read.
+
+        What is forgotten here stays forgotten, what the file says was forgotten is forgotten here, and what is here
+        already is not doubled. A record that is no good is told with its line, and the others are taken. `progress` is
+        called with the bytes read so far and their total.
+        Raises `ExportTooNew` and `SourceUnreadable`. Unlike elsewhere, a `StoreError` means that the import stopped: what
+        it had placed stays, and running it again finishes it.
+        """
+        if not isinstance(path, str | os.PathLike) and hasattr(path, "read"):
+            return self._import(path, progress)
+        source = backups.given_path(path)
+        if self._store.owns(source):
+            raise SourceUnreadable(
+                f"{source} is a file of a store itself.", hint="Import what `holdtrue export` wrote."
+            )
+        with importing.open_source(source) as file:
+            return self._import(file, progress)
+
     def close(self) -> None:
-        """Finish what is queued and let go of the files. A second close does nothing."""
+        """Finish what is queued and let go of the files, within 2 s. A second close does nothing.
+
+        What is not finished by then is refused; afterwards nothing of this process writes the store.
+        """
+        deadline = Deadline.after(_CLOSE_WAIT_S)
         self._model.finish(wait_s=_CATCH_UP_WAIT_S)
-        self._store.close()
+        self._store.close(deadline)
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _rebuild_by_batches(self, names: Sequence[str], progress: Advance) -> int:
+        with_model = any(entry.needs_model for entry in derived.chosen(names))
+        if with_model:
+            self._model.embedder(wait_s=_REBUILD_MODEL_WAIT_S)
+        with self._store.read() as view:
+            total = view.counts()["memories"]
+        seen = done = last = 0
+        while batch := self._store.sources_after(last):
+            sources = [source for source, _, _ in batch]
+            if with_model:
+                for source, vector in zip(sources, self._vectors([text for _, text, _ in batch]), strict=True):
+                    source.vector = vector
+            digests = [digest for _, _, digest in batch]
+            done += self._store.rebuild_derived(sources, digests, names, self._deadline())
+            last, seen = sources[-1].seq, seen + len(batch)
+            progress(seen, max(total, seen))
+        return done
+
+    def _check_model(self) -> Check:
+        current = self._model.embedder(wait_s=self._settings.model_wait_s)
+        if current is None:
+            problem = self._model.problem or "The model was not ready in time."
+            return Check("model", "degraded", problem, "Texts are found by words until it is there.")
+        try:
+            with self._store.read() as view:
+                recorded = view.embedder()
+        except HoldTrueError as error:
+            return Check("model", "unknown", f"The model of the vectors could not be looked at: {error.message}")
+        if recorded not in (None, current.identity.key):
+            says = f"The vectors are of {recorded}, the tier makes {current.identity.key}: searches go by words."
+            return Check("model", "degraded", says, "Set the tier that made them.")
+        return Check("model", "ok", f"The tier makes vectors of {current.identity.key}, as the store holds.")
+
+    def _check_settings(self) -> Check:
+        problems = look_up().problems
+        if problems:
+            advice = "Correct them; `holdtrue config` shows where each setting comes from."
+            return Check("settings", "degraded", " ".join(problems), advice)
+        return Check("settings", "ok", "Every setting is understood.")
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._settings.write_wait_s)
@@ -291,8 +504,10 @@ class Memory:
         vectors = self._vectors([memory.text for memory in checked])
         additions = [Addition(*pair) for pair in zip(checked, vectors, strict=True)]
         # The patience is for other writers; what a model takes is no part of it.
-        stored = self._store.add(additions, self._deadline())
-        return self._told(stored, vectors)
+        stored = self._told(self._store.add(additions, self._deadline()), vectors)
+        if not any(memory.masked for memory in checked):
+            return stored
+        return [replace(record, masked=memory.masked) for record, memory in zip(stored, checked, strict=True)]
 
     def _told(self, stored: Records, vectors: Sequence[Vector | None]) -> Records:
         """The records, each with what had to be put off for it."""
@@ -313,6 +528,41 @@ class Memory:
             for record, vector in pairs
         ]
 
+    def _import(self, file: BinaryIO, progress: Advance | None) -> Imported:
+        receipt = importing.import_all(
+            file,
+            embed=self._vectors,
+            held=self._held,
+            place=lambda batch: self._store.place(batch, self._deadline()),
+            space=self._space,
+            total_bytes=importing.size_of(file),
+            progress=progress,
+        )
+        if not receipt.put_off:
+            return receipt
+        self._model.put_off()
+        problem = self._model.problem or "The model was not ready in time, or is another than the store's."
+        return replace(receipt, degraded=(f"{receipt.put_off:,} memories wait for a vector. {problem}",))
+
+    def _held(self, ids: Sequence[str]) -> Mapping[str, int]:
+        try:
+            with self._store.read() as view:
+                return view.held(ids)
+        except StoreMissing:
+            return {}
+
+    def _space(self) -> str:
+        """The key of the embedder whose vectors the store takes: the recorded one, else the tier's, else ""."""
+        try:
+            with self._store.read() as view:
+                recorded = view.embedder()
+        except StoreMissing:
+            recorded = None
+        if recorded is not None:
+            return recorded
+        embedder = self._model.embedder(wait_s=self._settings.model_wait_s)
+        return "" if embedder is None else embedder.identity.key
+
     def _load_embedder(self) -> Embedder:
         from holdtrue.models import load_embedder  # the first import of numpy and tokenizers hides behind it
 
@@ -322,3 +572,7 @@ class Memory:
         vectors = self._model.embed(texts, wait_s=self._settings.model_wait_s)
         failpoints.hit("memory.embedded")
         return vectors
+
+
+def _ignore(done: int, total: int | None) -> None:
+    pass

@@ -1,7 +1,8 @@
 """What goes in and what comes out: the validated input of an add, the stored record, the hit of a search.
 
 Owns every limit on input. A limit is checked before anything is embedded, queued or written, so bad input leaves no
-trace. Lengths count code points of the text as given.
+trace. Lengths count code points of the text as given. What leaves here holds no secret: each text is masked, those of a
+filter too, so that what was stored under a masked name is found under the name it was given. Enforces INV-020.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from holdtrue.clock import now_us, to_iso, to_us
 from holdtrue.enforces import enforces
 from holdtrue.errors import InvalidInput, NotFound, TextBlank, TextTooLong
+from holdtrue.masking import count_labels, mask, mask_values, may_hold_secret
 
 TEXT_LIMIT = 50_000
 QUERY_LIMIT = 2_000
@@ -65,7 +67,7 @@ def text_digest(text: str) -> bytes:
 
 
 def check_text(value: object, *, name: str = "text") -> str:
-    """Text fit to be stored.
+    """Text fit to be stored, its secrets masked.
 
     Raises `InvalidInput` for a non-string or a NUL, `TextBlank` for text without a visible character, `TextTooLong` over
     50,000 code points.
@@ -79,7 +81,7 @@ def check_text(value: object, *, name: str = "text") -> str:
     text = valid_unicode(value)
     if _VISIBLE_ASCII.search(text) is None:
         _refuse_invisible(text, name)
-    return text
+    return mask(text)
 
 
 def _refuse_invisible(text: str, name: str) -> None:
@@ -89,7 +91,7 @@ def _refuse_invisible(text: str, name: str) -> None:
 
 @enforces("INV-022")
 def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
-    """A label such as a user, project or key, in NFC. Empty is allowed: it is the default scope.
+    """A label such as a user or project, in NFC, its secrets masked. Empty is allowed: it is the default scope.
 
     Any character but NUL is allowed too, slashes, dots and newlines included, for a project may be called after a folder:
     a label is a value in the database and never a part of a path, and whoever shows it writes its controls as escapes.
@@ -102,7 +104,17 @@ def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
         raise InvalidInput(f"{name} has {len(value):,} characters; the limit is {limit:,}.", hint="Use a shorter one.")
     if "\0" in value:
         raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it.")
-    return value if value.isascii() else unicodedata.normalize("NFC", valid_unicode(value))
+    return mask(value if value.isascii() else unicodedata.normalize("NFC", valid_unicode(value)))
+
+
+def check_key(value: object) -> str:
+    """An idempotency key. One that holds a secret is refused: masked, two keys could become one."""
+    key = check_name(value, name="key")
+    if not key.strip():
+        raise InvalidInput("key is blank.", hint="Leave it out, or give a key that names this memory.")
+    if isinstance(value, str) and mask(value) != value:
+        raise InvalidInput("key holds a secret.", hint="Use a key that is none, for example a hash of it.")
+    return key
 
 
 def check_tags(value: object) -> tuple[str, ...]:
@@ -118,7 +130,7 @@ def check_tags(value: object) -> tuple[str, ...]:
 
 
 def check_metadata(value: object) -> str:
-    """Metadata as canonical JSON text of an object."""
+    """Metadata as canonical JSON text of an object, the secrets in its names and values masked."""
     if value is None or value == {}:
         return "{}"
     if not isinstance(value, Mapping):
@@ -136,7 +148,11 @@ def check_metadata(value: object) -> str:
         raise InvalidInput(
             f"metadata has {len(text):,} characters as JSON; the limit is {METADATA_LIMIT:,}.", hint="Trim it."
         )
-    return valid_unicode(text)
+    text = valid_unicode(text)
+    if not may_hold_secret(text):
+        return text
+    # Read back: what is masked are the texts as a reader gets them, not as JSON escapes them.
+    return json.dumps(mask_values(json.loads(text)), ensure_ascii=False, sort_keys=True, allow_nan=False)
 
 
 def _check_nesting(value: object) -> None:
@@ -184,14 +200,16 @@ def check_id(value: object) -> str:
         raise InvalidInput("id is empty or malformed.", hint="Use an id from a search or a list.")
     wanted = value.lower()
     if not is_id(wanted):
-        shown = valid_unicode(value[:80])
+        shown = mask(valid_unicode(value))[:80]
         raise NotFound(f"There is no memory {shown!r}.", id=shown)
     return wanted
 
 
 @dataclass(frozen=True)
 class NewMemory:
-    """An add that has passed every check. `at_us` is UTC microseconds; `digest` has 32 bytes."""
+    """An add that has passed every check. `at_us` is UTC microseconds; `digest` has 32 bytes and is that of the masked
+    text; `masked` tells whether a secret was masked in any field.
+    """
 
     text: str
     digest: bytes
@@ -204,8 +222,10 @@ class NewMemory:
     metadata: str
     source: str
     key: str | None
+    masked: bool = False
 
     @classmethod
+    @enforces("INV-020")
     def checked(
         cls,
         text: object,
@@ -220,13 +240,9 @@ class NewMemory:
         source: object = None,
         key: object = None,
     ) -> NewMemory:
-        """Check every field. Raises `InvalidInput` or one of its kinds."""
+        """Check every field and mask it. Raises `InvalidInput` or one of its kinds."""
         good = check_text(text)
-        if key is not None:
-            key = check_name(key, name="key")
-            if not key.strip():
-                raise InvalidInput("key is blank.", hint="Leave it out, or give a key that names this memory.")
-        return cls(
+        memory = cls(
             text=good,
             digest=text_digest(good),
             user=check_name(user, name="user"),
@@ -237,8 +253,13 @@ class NewMemory:
             tags=check_tags(tags),
             metadata=check_metadata(metadata),
             source="" if source is None else check_name(source, name="source"),
-            key=key,
+            key=None if key is None else check_key(key),
         )
+        kept = (good, memory.user, memory.project, memory.session, memory.speaker, memory.source, memory.metadata)
+        labels = count_labels(*kept, *memory.tags)
+        if labels and labels > count_labels(*map(str, (text, user, project, session, speaker, source, tags, metadata))):
+            return replace(memory, masked=True)
+        return memory
 
 
 @dataclass(frozen=True)
@@ -289,7 +310,7 @@ class Record:
     """A memory as stored. `id` is a UUIDv7, so ids sort by creation. Times are UTC.
 
     `created` is True only on the answer to the add that stored it; `sources` counts the adds that said this text;
-    `degraded` says what an add had to leave for later.
+    `degraded` says what an add had to leave for later, `masked` that a secret was masked in what an add or update gave.
     """
 
     id: str
@@ -308,6 +329,7 @@ class Record:
     sources: int = 1
     created: bool = False
     degraded: tuple[str, ...] = ()
+    masked: bool = False
 
     def as_revision(self, text: str, revision: int) -> Record:
         """This memory with the text of an earlier revision."""

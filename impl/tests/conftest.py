@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from holdtrue import Memory
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
+
+# The settings of whoever runs the tests are no part of them.
+os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir()) / "holdtrue-tests-without-settings")
 
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 

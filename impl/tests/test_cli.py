@@ -67,7 +67,7 @@ def test_add_answers_the_record_whether_it_was_new_and_what_was_degraded(answer:
         "--at", "2026-03-04T10:00:00+01:00", "--tag", "ports", "--tag", "db", "--metadata", '{"ticket": "POL-1"}',
         "--source", "wiki", "--key", "k-1",
     )  # fmt: skip
-    assert set(stored) == RECORD | {"created", "degraded"}
+    assert set(stored) == RECORD | {"created", "masked", "degraded"}
     assert (stored["created"], stored["degraded"], stored["sources"]) == (True, [], 1)
     assert (stored["at"], stored["tags"]) == ("2026-03-04T09:00:00.000000Z", ["db", "ports"])
     assert (stored["metadata"], stored["source"]) == ({"ticket": "POL-1"}, "wiki")
@@ -99,7 +99,7 @@ def test_search_get_list_update_forget_and_status_answer_one_document_each(
     status = answer("status")
     assert (status["memories"], status["vectors"], status["degraded"]) == (2, 2, [])
     assert status["version"]
-    assert answer("forget", id_) == {"id": id_, "forgotten": True, "erased": True, "waiting_for": []}
+    assert answer("forget", id_) == {"id": id_, "forgotten": True, "erased": True, "waiting_for": [], "remains": []}
     assert run("get", id_)[0] == 1
 
 
@@ -121,7 +121,7 @@ def test_the_lines_for_people_name_the_memory_its_date_and_its_text(run: Run) ->
     assert id_ in listed[0]
     assert "1 of 1" in listed[1]
     shown = run("get", id_)[1]
-    assert shown.startswith("Deploys go out on Tuesdays\n\nafter")
+    assert shown.startswith("    Deploys go out on Tuesdays\n    \n    after")
     assert "revision" in shown
     assert "All is well." in run("status")[1]
     assert "revision 2" in run("update", id_, "Deploys go out on Mondays")[1]

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from holdtrue.cli.commands import holdtrue as cli
+from holdtrue.config import SETTINGS
 from holdtrue_gate.cli import gate
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,8 @@ def words_missing(group: click.Group, name: str, text: str) -> list[str]:
         if f"{name} {command_name}" not in text:
             missing.append(f"{name} {command_name}")
         missing += [f"{name} {command_name} {option}" for option in options(command) if option not in text]
+        if isinstance(command, click.Group):
+            missing += words_missing(command, f"{name} {command_name}", text)
     return missing
 
 
@@ -43,6 +46,8 @@ def test_a_command_that_no_guide_names_is_noticed() -> None:
     assert words_missing(group, "tool", "tool run --fast") == []
     assert words_missing(group, "tool", "tool run") == ["tool run --fast"]
     assert words_missing(group, "tool", "nothing") == ["tool run", "tool run --fast"]
+    outer = click.Group("outer", commands={"tool": group})
+    assert words_missing(outer, "outer", "outer tool run") == ["outer tool run --fast"]
 
 
 def test_every_code_of_an_error_is_in_the_guide_to_operations() -> None:
@@ -57,8 +62,18 @@ def test_every_variable_that_the_product_reads_is_in_the_guide_to_operations() -
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "impl" / "holdtrue").rglob("*.py"))
     named = set(re.findall(r'"(HOLDTRUE_[A-Z_]+)"', sources)) - {"HOLDTRUE_ERROR"}
+    named |= {row.variable for row in SETTINGS.values()}
     assert named
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
+
+
+def test_the_table_of_settings_in_the_guide_is_the_table_of_the_product() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = [
+        f"| `{row.name}` | `{row.variable}` | {row.sentence} | {row.kind.allowed} | {row.shown(row.default)} |"
+        for row in SETTINGS.values()
+    ]
+    assert [row for row in rows if row not in text] == []
 
 
 def test_every_command_that_the_product_names_exists() -> None:

@@ -18,7 +18,23 @@ SOURCE = Path(holdtrue.__file__).parent
 FRONT = "__init__"
 
 LAYERS = {
-    0: {"records", "config", "errors", "files", "clock", "failpoints", "enforces", "lifetime"},
+    0: {
+        "records",
+        "config",
+        "configfile",
+        "project",
+        "errors",
+        "files",
+        "filesystem",
+        "clock",
+        "failpoints",
+        "enforces",
+        "lifetime",
+        "controls",
+        "masking",
+        "credentials",
+        "logs",
+    },
     1: {"store"},
     2: {"models", "modelserver"},
     3: {"search"},

@@ -201,6 +201,7 @@ def test_what_is_stored_is_found_read_listed_changed_and_forgotten(server: Serve
         "created": True,
         "sources": 1,
         "at": "2026-03-04T09:00:00.000000Z",
+        "masked": False,
         "degraded": [],
     }
     again = server.call("memory_store", text="The staging port is 6432", user="maya", project="db", key="k-1")

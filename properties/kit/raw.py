@@ -71,7 +71,12 @@ def _read(folder: Path) -> Raw:
             damage.append(f"FTS5 integrity-check: {error}")
         connection.execute("BEGIN")
         indexed = dict(connection.execute("SELECT rowid, body FROM memories_fts").fetchall())
-        vectors = dict(connection.execute("SELECT rowid, embedding FROM memories_vec").fetchall())
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        stale = {seq for (seq,) in connection.execute("SELECT memory FROM stale_vectors")}
+        vectors = {}
+        if "memories_vec" in tables:  # a process without sqlite-vec makes a store without it
+            vectors = dict(connection.execute("SELECT rowid, embedding FROM memories_vec").fetchall())
+        vectors = {seq: vector for seq, vector in vectors.items() if seq not in stale}
         pending = {row[0] for row in connection.execute("SELECT memory FROM pending_vectors")}
         memories = connection.execute("SELECT seq, id, text FROM memories ORDER BY seq").fetchall()
         known = {seq for seq, _, _ in memories}

@@ -76,7 +76,9 @@ def leave(code: int) -> NoReturn:
 
 def _fail(problem: dict[str, Any], code: int, as_json: bool) -> int:
     from holdtrue.cli.output import to_json, visible, write
+    from holdtrue.masking import mask_values
 
+    problem = mask_values(problem)  # a usage error repeats the arguments, an unexpected one anything
     try:
         if as_json:
             write(sys.stdout, to_json({"error": problem}) + "\n")
@@ -107,9 +109,10 @@ def _usage_hint(error: click.ClickException) -> str:
 
 def _unexpected(error: Exception) -> dict[str, Any]:
     if os.environ.get("HOLDTRUE_DEBUG"):
-        import traceback
+        from holdtrue.cli.output import visible, write
+        from holdtrue.logs import traceback_text
 
-        traceback.print_exc()
+        write(sys.stderr, visible(traceback_text(error)) + "\n")
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -12,7 +12,7 @@ import click
 
 from holdtrue import __version__
 from holdtrue.cli import settings, transfer, upkeep
-from holdtrue.cli.door import DEGRADED, DONE, Door, command, filter_options, holdtrue
+from holdtrue.cli.door import DEGRADED, DONE, Door, command, filter_options, here_option, holdtrue
 from holdtrue.errors import InvalidInput
 
 # The modules that bring further commands of the group with them.
@@ -25,6 +25,7 @@ _STDIN_LIMIT_BYTES = 1024 * 1024
 @click.argument("text")
 @click.option("--user", metavar="NAME", default="", help="Whose memory this is.")
 @click.option("--project", metavar="NAME", default="", help="The project it belongs to.")
+@here_option
 @click.option("--session", metavar="NAME", default="", help="The session it comes from.")
 @click.option("--speaker", metavar="NAME", default="", help="Who said it.")
 @click.option("--at", metavar="TIME", help="When it happened, as 2026-03-04T10:00; local unless it says otherwise.")
@@ -41,11 +42,13 @@ def add(door: Door, /, text: str, metadata: str | None, **fields: Any) -> int:
         record = memory.add(given, metadata=details, **fields)
     printer = door.printer
     if door.as_json:
-        printer.document({**record.as_dict(), "created": record.created, "degraded": list(record.degraded)})
+        told = {"created": record.created, "masked": record.masked, "degraded": list(record.degraded)}
+        printer.document({**record.as_dict(), **told})
     elif record.created:
         printer.line(f"{printer.style('Stored', 'green')}  {record.id}")
     else:
         printer.line(f"{printer.style('Known already', 'yellow')}  {record.id}  (stored {record.sources} times)")
+    printer.masked(record)
     printer.notices(record.degraded)
     return DEGRADED if record.degraded else DONE
 
@@ -54,14 +57,28 @@ def add(door: Door, /, text: str, metadata: str | None, **fields: Any) -> int:
 @click.argument("query")
 @click.option("--limit", metavar="N", type=int, default=10, show_default=True, help="How many hits at most, up to 200.")
 @filter_options
+@here_option
 @click.option("--as-of", "as_of", metavar="TIME", help="Answer with what was known at this time.")
 @click.option("--explain", is_flag=True, help="Tell why each memory was found.")
-def search(door: Door, /, query: str, **filters: Any) -> int:
+@click.option("--context", metavar="N", type=int, help="Print a block for a prompt instead, of at most N characters.")
+def search(door: Door, /, query: str, context: int | None, **filters: Any) -> int:
     """Find memories by meaning and by words, best first. QUERY is any text; no part of it is syntax."""
+    from holdtrue.search import envelope
+
+    if context is not None:
+        if filters["explain"]:
+            raise click.UsageError("--explain does not go with --context.")
+        envelope.check_budget(context)
     with door.existing(searching=True) as memory:
         hits = memory.search(query, **filters)
     printer = door.printer
-    if door.as_json:
+    if context is not None:
+        block = envelope.render(hits, budget_chars=context)
+        if door.as_json:
+            printer.document({"context": block, "degraded": list(hits.degraded)})
+        elif block:
+            printer.line(block)
+    elif door.as_json:
         printer.document({"hits": [hit.as_dict() for hit in hits], "degraded": list(hits.degraded)})
     elif not hits:
         printer.line("Nothing found.")
@@ -89,6 +106,7 @@ def get(door: Door, /, id: str) -> int:  # noqa: A002 - the word of the contract
 @click.option("--limit", metavar="N", type=int, default=50, show_default=True, help="How many to show, up to 500.")
 @click.option("--offset", metavar="N", type=int, default=0, show_default=True, help="How many to skip.")
 @filter_options
+@here_option
 def list_command(door: Door, /, limit: int, offset: int, **filters: Any) -> int:
     """List memories, newest first."""
     with door.existing() as memory:
@@ -115,9 +133,10 @@ def update(door: Door, /, id: str, text: str) -> int:  # noqa: A002
         record = memory.update(id, given)
     printer = door.printer
     if door.as_json:
-        printer.document({**record.as_dict(), "degraded": list(record.degraded)})
+        printer.document({**record.as_dict(), "masked": record.masked, "degraded": list(record.degraded)})
     else:
         printer.line(f"{printer.style('Updated', 'green')}  {record.id}  (revision {record.revision})")
+    printer.masked(record)
     printer.notices(record.degraded)
     return DEGRADED if record.degraded else DONE
 
@@ -135,7 +154,13 @@ def forget(door: Door, /, id: str) -> int:  # noqa: A002
         printer.line(f"{printer.style('Forgotten and erased', 'green')}  {receipt.id}")
     else:
         printer.line(f"{printer.style('Forgotten', 'green')}  {receipt.id}")
-        printer.line(f"Its bytes go when this has ended: {'; '.join(receipt.waiting_for)}.")
+        printer.line(f"Its bytes are still there and wait for this: {'; '.join(receipt.waiting_for)}.")
+    if receipt.remains and not door.as_json:
+        from holdtrue.cli.output import one_line
+
+        printer.line("These files may hold it too; remove them yourself if it must be gone from them:")
+        for path in receipt.remains:
+            printer.line(f"  {one_line(path)}")
     return DONE
 
 
@@ -148,15 +173,15 @@ def status(door: Door, /) -> int:
     if door.as_json:
         printer.document(answer)
     else:
-        from holdtrue.cli.output import visible
+        from holdtrue.controls import one_line
 
         for name, value in answer.items():
             if name not in ("exists", "degraded"):
-                printer.line(f"{printer.style(f'{name:<16}', 'dim')}  {visible(str(value))}")
+                printer.line(f"{printer.style(f'{name:<16}', 'dim')}  {one_line(str(value))}")
         well = not answer["degraded"]
         printer.line(printer.style("All is well." if well else "Degraded:", "green" if well else "yellow"))
         for sentence in answer["degraded"]:
-            printer.line(f"  {visible(sentence)}")
+            printer.line(f"  {one_line(sentence)}")
     return DEGRADED if answer["degraded"] else DONE
 
 
@@ -170,7 +195,7 @@ def serve(door: Door, /, http: str | None, allow_remote: bool, allow_hosts: tupl
     """Serve the memory to an MCP client, on standard input and output."""
     from holdtrue.config import Settings, store_folder
 
-    store_folder(door.store, Settings.from_environment())  # a malformed path is told before anything else
+    store_folder(door.store, Settings.from_environment(warn=False))  # a malformed path is told before anything else
     if http is None:
         from holdtrue.mcp_server import serve_stdio
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdtrue import __version__
-from holdtrue.errors import StoreMissing
+from holdtrue.errors import InvalidInput, StoreMissing
 
 if TYPE_CHECKING:
     from holdtrue.cli.output import Printer
@@ -59,24 +59,62 @@ class Door:
             yield memory
 
 
-def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
     store = click.option("--store", metavar="PATH", help="The folder of the store. [default: HOLDTRUE_HOME]")
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
     return store(as_json(function))
 
 
 def command(function: Command) -> Command:
-    """A command of the group that takes `--store` and `--json`, on either side of its name."""
+    """A command of `holdtrue` that takes `--store` and `--json`, on either side of its name."""
+    return command_of(holdtrue)(function)
 
-    @click.pass_context
+
+def command_of(group: click.Group) -> Callable[[Command], Command]:
+    """As `command`, for a group within `holdtrue`."""
+
+    def register(function: Command) -> Command:
+        @click.pass_context
+        @functools.wraps(function)
+        def run(context: click.Context, /, store: str | None, as_json: bool, **arguments: Any) -> int:
+            return function(inner_door(context, store, as_json), **arguments)
+
+        name = function.__name__.removesuffix("_command")
+        return group.command(name, help=function.__doc__)(common(run))
+
+    return register
+
+
+def inner_door(context: click.Context, store: str | None, as_json: bool) -> Door:
+    """The door of a command or a group: what is said beside its own name goes before what was said outside."""
+    outer: Door = context.obj
+    return Door(outer.store if store is None else store, as_json or outer.as_json)
+
+
+def here_option(function: Command) -> Command:
+    """`--here`: as `--project`, with the project that the current folder belongs to."""
+
     @functools.wraps(function)
-    def run(context: click.Context, /, store: str | None, as_json: bool, **arguments: Any) -> int:
-        group = context.obj
-        door = Door(group.store if store is None else store, as_json or group.as_json)
-        return function(door, **arguments)
+    def run(door: Door, /, here: bool, project: str | None, **arguments: Any) -> int:
+        if here:
+            context = click.get_current_context()
+            if context.get_parameter_source("project") is not click.core.ParameterSource.DEFAULT:
+                raise click.UsageError("--here does not go with --project.")
+            project = _project_here()
+        return function(door, project=project, **arguments)
 
-    name = function.__name__.removesuffix("_command")
-    return holdtrue.command(name, help=function.__doc__)(_common(run))
+    return click.option("--here", is_flag=True, help="As --project, with the project of the current folder.")(run)
+
+
+def _project_here() -> str:
+    from holdtrue.project import project_of
+
+    project = project_of()
+    if not project:
+        raise InvalidInput(
+            "The current folder is gone, so it has no project.", hint="Change to another, or use --project."
+        )
+    return project
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +136,7 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="holdtrue")
-@_common
+@common
 @click.pass_context
 def holdtrue(context: click.Context, store: str | None, as_json: bool) -> None:
     """An agent's memory that holds.

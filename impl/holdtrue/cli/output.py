@@ -1,19 +1,23 @@
 """What the command line prints: one JSON document, or lines for people.
 
 Stored text comes from anywhere, so the lines for people show control characters instead of sending them to the
-terminal. Nothing here can fail on a text: JSON is always valid UTF-8, lines use what the terminal can show.
+terminal, and no stored text can pass for one of these lines: a line of a memory's text begins with four blanks, a line
+about the memory with two at most, and names in it hold no newline. Nothing here can fail on a text: JSON is always valid
+UTF-8, lines use what the terminal can show.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from holdtrue.controls import one_line as one_line
+from holdtrue.controls import visible as visible
+from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError
 from holdtrue.records import valid_unicode
 
@@ -25,8 +29,6 @@ if TYPE_CHECKING:
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PIPE_COLUMNS = 120
 _HIT_LINES = 3
-# C0 but tab and newline, DEL, C1, and the controls that reorder text: a memory may not drive or deceive a terminal.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Printer:
@@ -47,7 +49,12 @@ class Printer:
         """What was done without; on stderr, so that it never mixes with an answer."""
         if not self.as_json:
             for sentence in degraded:
-                write(sys.stderr, f"holdtrue: degraded: {visible(sentence)}\n")
+                write(sys.stderr, f"holdtrue: degraded: {one_line(sentence)}\n")
+
+    def masked(self, record: Record) -> None:
+        """That what was given held a secret, which is not stored."""
+        if record.masked and not self.as_json:
+            write(sys.stderr, "holdtrue: a secret in it was masked and is not stored\n")
 
     def style(self, text: str, *names: str) -> str:
         if not self.coloured:
@@ -63,12 +70,12 @@ class Printer:
         self.line(head)
         self._body(hit.record, lines=_HIT_LINES)
         for name, value in hit.why.items():
-            self.line(self.style(f"    {name}: {visible(_plain(value))}", "dim"))
+            self.line(self.style(f"  {name}: {one_line(_plain(value))}", "dim"))
 
     def row(self, record: Record) -> None:
         """One line: date, id, the beginning of the text."""
         head = f"{local_time(record.at)}  {record.id}  "
-        text = visible(" ".join(record.text.split()))
+        text = one_line(" ".join(record.text.split()))
         self.line(
             f"{self.style(local_time(record.at), 'cyan')}  {self.style(record.id, 'dim')}  "
             + _cut(text, self.columns - len(head))
@@ -76,44 +83,41 @@ class Printer:
 
     def record(self, record: Record) -> None:
         """Everything about one memory."""
-        self.line(visible(record.text))
+        for line in visible(record.text).split("\n"):
+            self.line(f"    {line}")
         self.line()
         for name, value in record.as_dict().items():
             if name != "text" and value not in ("", [], {}):
-                self.line(f"{self.style(f'{name:<10}', 'dim')}  {visible(_plain(value))}")
+                self.line(f"{self.style(f'{name:<10}', 'dim')}  {one_line(_plain(value))}")
 
     def _head(self, record: Record) -> str:
         return f"{self.style(local_time(record.at), 'cyan')}  {self.style(record.id, 'dim')}"
 
+    @enforces("INV-021")
     def _body(self, record: Record, *, lines: int) -> None:
         shown = [line for line in visible(record.text).splitlines() if line.strip()]
         for line in shown[:lines]:
             self.line("    " + _cut(line, self.columns - 4))
         if len(shown) > lines:
-            self.line(self.style(f"    ... {len(shown) - lines} more lines", "dim"))
+            self.line(self.style(f"  ... {len(shown) - lines} more lines", "dim"))
         labels = [
-            f"{name} {visible(value)}"
+            f"{name} {value}"
             for name, value in (
-                ("user", record.user),
-                ("project", record.project),
-                ("session", record.session),
-                ("speaker", record.speaker),
-                ("tags", ", ".join(record.tags)),
+                ("user", _label(record.user)),
+                ("project", _label(record.project)),
+                ("session", _label(record.session)),
+                ("speaker", _label(record.speaker)),
+                ("tags", ", ".join(map(_label, record.tags))),
             )
             if value
         ]
         if labels:
-            self.line(self.style("    " + " · ".join(labels), "dim"))
+            self.line(self.style("  · " + " · ".join(labels), "dim"))
 
 
 def to_json(value: Mapping[str, Any]) -> str:
     """JSON without NaN."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
-
-
-def visible(text: str) -> str:
-    """The text with control characters written out as escapes."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), valid_unicode(text))
 
 
 def local_time(moment: dt.datetime) -> str:
@@ -154,6 +158,12 @@ def write(stream: TextIO | None, text: str) -> None:
         raise
     except OSError as error:
         raise OutputFailed(f"The answer could not be written: {error.strerror}.") from error
+
+
+def _label(value: str) -> str:
+    """A name in a line of names: in quotation marks where it could pass for two."""
+    ambiguous = any(mark in value for mark in '·,"') or value != value.strip()
+    return one_line(json.dumps(value, ensure_ascii=False) if ambiguous else value)
 
 
 def _plain(value: Any) -> str:

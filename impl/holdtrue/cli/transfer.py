@@ -1,3 +1,160 @@
 """The commands that carry a store elsewhere and back: `export`, `import`, `backup`, `restore`."""
 
 from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from holdtrue.cli.door import DEGRADED, DONE, Door, command
+
+if TYPE_CHECKING:
+    from holdtrue.store.importing import Imported
+
+REFUSED = 1
+
+
+@command
+@click.argument("path", required=False)
+@click.option(
+    "--keep",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="How many backups to keep in the store's folder.",
+)
+@click.option("--force", is_flag=True, help="Replace the file at PATH if there is one.")
+def backup(door: Door, /, path: str | None, keep: int, force: bool) -> int:
+    """Copy the store to one file, while others use it. PATH is that file; without one it goes to the store's `backups`."""
+    from holdtrue.cli.output import visible
+    from holdtrue.cli.progress import progress
+
+    with door.existing() as memory, progress("Copying", as_json=door.as_json) as advance:
+        receipt = memory.backup(path, replace=force, keep=keep, progress=advance)
+    printer = door.printer
+    if door.as_json:
+        printer.document(receipt.as_dict())
+    else:
+        printer.line(f"{printer.style('Backed up and checked', 'green')}  {visible(receipt.path)}")
+        printer.line(f"{receipt.memories:,} memories, {receipt.bytes:,} bytes, {receipt.seconds:.1f} s")
+        for removed in receipt.removed:
+            printer.line(printer.style(f"Removed the older {visible(removed)}", "dim"))
+    if not receipt.recorded:
+        printer.notices(["The store cannot be written, so a later forget cannot name this file."])
+    return DONE if receipt.recorded else DEGRADED
+
+
+@command
+@click.argument("path")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
+@click.option("--no-backup", is_flag=True, help="Do not keep the present state as a backup.")
+def restore(door: Door, /, path: str, yes: bool, no_backup: bool) -> int:
+    """Put the state of a backup in the place of the store's. PATH is a file that `holdtrue backup` made."""
+    from holdtrue.cli.output import is_terminal, visible
+    from holdtrue.cli.progress import progress
+
+    with door.memory() as memory:
+        if not yes:
+            if not is_terminal(sys.stdin):
+                raise click.UsageError("Restoring replaces the whole store: pass --yes to confirm it.")
+            kept = "Its present state is not kept." if no_backup else "Its present state is kept as a backup."
+            question = f"Replace the store at {visible(str(memory.path))} by {visible(path)}? {kept}"
+            if not click.confirm(question, err=True):
+                door.printer.line("Nothing was changed.")
+                return REFUSED
+        with progress("Restoring", as_json=door.as_json) as advance:
+            receipt = memory.restore(path, backup=not no_backup, progress=advance)
+    printer = door.printer
+    if door.as_json:
+        printer.document(receipt.as_dict())
+    else:
+        printer.line(f"{printer.style('Restored', 'green')}  {visible(receipt.path)}  ({receipt.seconds:.1f} s)")
+        forgotten = f"; {receipt.kept_forgotten:,} of the backup stay forgotten" if receipt.kept_forgotten else ""
+        printer.line(f"The store holds {receipt.memories:,} memories{forgotten}.")
+        if receipt.backup is not None:
+            printer.line(f"The state before is kept in {visible(receipt.backup)}")
+    if receipt.backup_findings:
+        printer.notices([f"The state before was damaged, and so is its backup: {'; '.join(receipt.backup_findings)}."])
+    return DEGRADED if receipt.backup_findings else DONE
+
+
+@command
+@click.argument("path")
+@click.option("--force", is_flag=True, help="Replace the file at PATH if there is one.")
+@click.option("--vectors", is_flag=True, help="Write the vectors too: larger, and none has to be made again.")
+def export(door: Door, /, path: str, force: bool, vectors: bool) -> int:
+    """Write every memory, with its history, as JSON Lines. PATH is a file to be made, or - for standard output."""
+    from holdtrue.cli.output import visible
+    from holdtrue.cli.progress import progress
+
+    streaming = path == "-"
+    if streaming and door.as_json:
+        raise click.UsageError("--json does not go with -: standard output holds the export itself.")
+    target: BinaryIO | str = click.get_binary_stream("stdout") if streaming else path
+    with door.existing() as memory, progress("Exporting", as_json=door.as_json) as advance:
+        receipt = memory.export(target, replace=force, vectors=vectors, progress=advance)
+    printer = door.printer
+    if door.as_json:
+        printer.document(receipt.as_dict())
+    elif not streaming:
+        printer.line(f"{printer.style('Exported', 'green')}  {visible(str(receipt.path))}")
+        printer.line(
+            f"{receipt.memories:,} memories, {receipt.tombstones:,} forgotten ids, {receipt.bytes:,} bytes, "
+            f"{receipt.seconds:.1f} s"
+        )
+    if streaming or receipt.recorded:
+        return DONE
+    printer.notices(["The store cannot be written, so a later forget cannot name this file."])
+    return DEGRADED
+
+
+@command
+@click.argument("path")
+def import_command(door: Door, /, path: str) -> int:
+    """Take in the memories of a file. PATH is what `holdtrue export` wrote, lines of {"text": ...}, the memory file of the
+    MCP reference server, or - for standard input. Importing a file twice changes nothing the second time.
+    """
+    from holdtrue.cli.progress import progress
+
+    source: BinaryIO | str = click.get_binary_stream("stdin") if path == "-" else path
+    with door.memory() as memory, progress("Importing", as_json=door.as_json) as advance:
+        memory.warm()
+        receipt = memory.import_(source, progress=advance)
+    printer = door.printer
+    if door.as_json:
+        printer.document(receipt.as_dict())
+    else:
+        _tell_import(door, receipt)
+    if receipt.bad_count or receipt.conflict_count or not receipt.complete:
+        return REFUSED
+    return DEGRADED if receipt.degraded else DONE
+
+
+def _tell_import(door: Door, receipt: Imported) -> None:
+    from holdtrue.cli.output import write
+    from holdtrue.controls import one_line
+
+    printer = door.printer
+    printer.line(f"{printer.style('Imported', 'green')}  {receipt.added:,} memories")
+    for count, what in (
+        (receipt.updated, "went on where the ones here ended"),
+        (receipt.known, "were here already"),
+        (receipt.merged, "have a text that another memory here has"),
+        (receipt.forgotten, "were forgotten here and stay so"),
+        (receipt.removed, "were here and are forgotten now"),
+    ):
+        if count:
+            printer.line(f"{count:,} {what}")
+    for kind, shown, count in (
+        ("conflict", receipt.conflicts, receipt.conflict_count),
+        ("not imported", receipt.bad, receipt.bad_count),
+    ):
+        for told in shown:
+            write(sys.stderr, f"holdtrue: line {told.line}: {kind}: {one_line(told.reason)}\n")
+        if count > len(shown):
+            write(sys.stderr, f"holdtrue: {count - len(shown):,} more like that\n")
+    if not receipt.complete:
+        write(sys.stderr, "holdtrue: the file is cut: what stood behind its last line is not in it\n")
+    printer.notices(receipt.degraded)

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from holdtrue import __version__
+from holdtrue import __version__, logs
+from holdtrue.config import Settings
 from holdtrue.errors import HoldTrueError
 from holdtrue.lifetime import Lifetime
 from holdtrue.mcp_server import tools
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from holdtrue.memory import Memory
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 READERS = 8  # a search keeps a core busy: more at once would only wait for each other
 WRITERS = 256  # a write mostly waits, and its patience runs from its start, so none should wait for a thread
@@ -182,10 +182,12 @@ def run_to_the_end(run: Callable[[Any], object], main: Callable[[], Any], lifeti
 
 
 def log_to_stderr() -> None:
-    """Warnings go to stderr; HOLDTRUE_LOG=INFO or DEBUG tells more."""
-    level = os.environ.get("HOLDTRUE_LOG", "WARNING").upper()
+    """Warnings go to stderr; the setting `log` tells more or less. What other packages log is made clean here."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(logs.CLEAN)
+    logs.tell_of_failed_threads(logger)
     logging.basicConfig(
-        stream=sys.stderr,
-        level=level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING",
+        handlers=[handler],
+        level=Settings.from_environment(warn=False).log,  # the store's own look at the settings warns
         format="%(asctime)s holdtrue[%(process)d] %(levelname)s %(message)s",
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdtrue import __version__
 from holdtrue.errors import InvalidInput
+from holdtrue.masking import mask
 
 if TYPE_CHECKING:
     from holdtrue.memory import Memory
@@ -71,7 +72,7 @@ class MemoryTool:
         unknown = sorted(name for name in arguments if name not in self.properties)
         if unknown:
             raise InvalidInput(
-                f"{self.name} has no argument {', '.join(unknown)[:200]}.",
+                f"{self.name} has no argument {mask(', '.join(unknown))[:200]}.",
                 hint=f"Its arguments are {', '.join(self.properties) or 'none'}.",
             )
         given = {name: value for name, value in arguments.items() if value is not None or name in self.required}
@@ -99,7 +100,7 @@ def run(memory: Callable[[], Memory], tool: MemoryTool, arguments: Mapping[str, 
 def find(name: str) -> MemoryTool:
     """Raises `ToolUnknown`."""
     if name not in TOOLS:
-        raise ToolUnknown(f"There is no tool {name[:200]!r}.", hint=f"The tools are {', '.join(TOOLS)}.")
+        raise ToolUnknown(f"There is no tool {mask(name)[:200]!r}.", hint=f"The tools are {', '.join(TOOLS)}.")
     return TOOLS[name]
 
 
@@ -113,6 +114,7 @@ def _store(memory: Memory, given: dict[str, Any]) -> dict[str, Any]:
         "created": record.created,
         "sources": record.sources,
         "at": record.as_dict()["at"],
+        "masked": record.masked,
         "degraded": list(record.degraded),
     }
 
@@ -132,7 +134,7 @@ def _list(memory: Memory, given: dict[str, Any]) -> dict[str, Any]:
 
 def _update(memory: Memory, given: dict[str, Any]) -> dict[str, Any]:
     record = memory.update(**given)
-    return {**record.as_dict(), "degraded": list(record.degraded)}
+    return {**record.as_dict(), "masked": record.masked, "degraded": list(record.degraded)}
 
 
 def _forget(memory: Memory, given: dict[str, Any]) -> dict[str, Any]:
@@ -168,6 +170,7 @@ def _texts(description: str) -> Schema:
 
 _ID = _text("The id of the memory, as memory_search or memory_list gave it.")
 _DEGRADED = _texts("What had to be done without, as sentences; empty when all is well.")
+_MASKED: Schema = {"type": "boolean", "description": "Whether a secret in it was replaced by a label and not stored."}
 _STORED_AT = _text("When it happened or was said: ISO 8601, UTC.")
 _RECORD: Schema = {
     "id": _text("Stable id, for memory_get, memory_update and memory_forget."),
@@ -231,6 +234,7 @@ _ALL = (
                 "created": {"type": "boolean", "description": "False when it was known already."},
                 "sources": _whole("How often this text was stored."),
                 "at": _STORED_AT,
+                "masked": _MASKED,
                 "degraded": _DEGRADED,
             }
         ),
@@ -311,7 +315,7 @@ _ALL = (
             "text": _text("The whole new text, 1 to 50,000 characters.", minLength=1, maxLength=50_000),
         },
         required=("id", "text"),
-        output=_object({**_RECORD, "degraded": _DEGRADED}),
+        output=_object({**_RECORD, "masked": _MASKED, "degraded": _DEGRADED}),
         call=_update,
         writes=True,
         destructive=True,
@@ -331,6 +335,7 @@ _ALL = (
                 "forgotten": {"type": "boolean", "description": "No reader finds it any more."},
                 "erased": {"type": "boolean", "description": "Its bytes are gone from the files as well."},
                 "waiting_for": _texts("What the erasure waits for."),
+                "remains": _texts("Files outside the database that may hold the memory: backups, exports. Tell the user."),
             }
         ),
         call=_forget,

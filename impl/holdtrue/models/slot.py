@@ -7,20 +7,19 @@ fork while it loads.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdtrue import failpoints
+from holdtrue import failpoints, logs
 from holdtrue.clock import Deadline
 from holdtrue.store.vectors import Vector
 
 if TYPE_CHECKING:
     from holdtrue.models.embedder import Embedder
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 RETRY_S = 60.0
 

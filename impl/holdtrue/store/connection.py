@@ -32,7 +32,9 @@ from holdtrue.errors import (
     StoreFull,
     StoreReadOnly,
 )
-from holdtrue.store import schema
+from holdtrue.filesystem import is_full
+from holdtrue.store import frozen, schema
+from holdtrue.store.frozen import Stamp
 from holdtrue.store.statements import run
 
 DATABASE_NAME = "memory.db"
@@ -57,6 +59,7 @@ def _note_inherited() -> None:
 os.register_at_fork(after_in_child=_note_inherited)
 
 
+@enforces("INV-017")
 def refuse_after_fork(folder: Path) -> None:
     """Raise `StoreForked` in a process that was forked while this store was open.
 
@@ -68,10 +71,41 @@ def refuse_after_fork(folder: Path) -> None:
         raise StoreForked(f"This process was forked while the store at {folder} was open; it cannot use it.")
 
 
+def lost_database(folder: Path) -> str:
+    """Whether a log with memories in it stands beside a database that is missing or empty: a sentence, else "".
+
+    SQLite takes such a log for a leftover and deletes it when it opens the database. Nobody makes this state who makes
+    a new store: the database has its first page before there is a log. So the log is looked at before the database, and
+    again after it: whoever removes a store meanwhile is not taken for a loss.
+    """
+    database = os.path.realpath(folder / DATABASE_NAME)
+    log_bytes = _size(f"{database}-wal")
+    failpoints.hit("connection.log_looked_at")
+    if log_bytes and not _size(database) and _size(f"{database}-wal"):
+        return f"{DATABASE_NAME} is missing or empty beside a log of {log_bytes:,} bytes, which may hold memories."
+    return ""
+
+
+def _size(path: str) -> int:
+    """The size of a file in bytes; 0 where there is none."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - looked at before every opening
+    except OSError:
+        return 0
+
+
+@enforces("INV-018")
+def refuse_lost_database(folder: Path) -> None:
+    """Raise `StoreCorrupt` where opening would let SQLite delete a log that holds memories."""
+    problem = lost_database(folder)
+    if problem:
+        raise StoreCorrupt(f"The store at {folder} is damaged: {problem}")
+
+
 class StoreConnection(apsw.Connection):
     """A connection that knows the process and thread it belongs to."""
 
-    def __init__(self, filename: str, flags: int, database: str) -> None:
+    def __init__(self, filename: str, flags: int, database: str, frozen: Stamp | None = None) -> None:
         super().__init__(filename, flags=flags)
         _open[id(self)] = database
         self.owner = (os.getpid(), threading.get_ident())
@@ -80,6 +114,8 @@ class StoreConnection(apsw.Connection):
         self.identity = (opened.st_dev, opened.st_ino)
         self.names: dict[tuple[str, str], int] = {}  # kind and name to number, as this connection has seen them
         self.names_epoch: str | None = None  # the value of `meta` that `names` goes with
+        self.frozen = frozen  # set where it reads without locks: what the files must still be when it has read
+        self.vectors_off = ""  # why this connection has no vec0, as a sentence
         self.wal_pages = 0  # how long the WAL was after this connection's last commit
 
     def __del__(self) -> None:
@@ -131,6 +167,11 @@ class StoreConnection(apsw.Connection):
             return True
         return (there.st_dev, there.st_ino) != self.identity
 
+    def check_unchanged(self) -> None:
+        """Raise `StoreChanged` when this connection reads without locks and the files have changed since it was opened."""
+        if self.frozen is not None:
+            frozen.check(self.path, self.frozen)
+
     def check_owner(self) -> None:
         """Refuse use after a fork or from another thread: both would share SQLite state that must not be shared."""
         if self.owner != (os.getpid(), threading.get_ident()):
@@ -140,15 +181,24 @@ class StoreConnection(apsw.Connection):
             )
 
 
+@enforces("INV-011", "INV-013")
 def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | None = None) -> StoreConnection:
     """Open `memory.db` in the folder, configured.
 
     A writing connection creates the file, with the owner-only mode of its side file, and switches it to WAL; a reading
-    one never creates anything. A database that is not a store this program knows is refused, untouched. `keep_waiting`
-    is asked while the database is busy; without it a reader waits 2 s.
+    one never creates anything. Where the shared index cannot be made, a reading one does without it, see `store.frozen`.
+    Without sqlite-vec everything but vectors works, and `vectors_off` says why. A database that is not a store this
+    program knows is refused, untouched. `keep_waiting` is asked while the database is busy; without it a reader waits 2 s.
     Raises a `StoreError`.
     """
     refuse_after_fork(folder)
+    refuse_lost_database(folder)
+    database = os.path.realpath(folder / DATABASE_NAME)
+    if not frozen.has_room_for_index(database):
+        full = StoreFull(f"The disk that holds {folder} is full.")
+        if write:
+            raise full
+        return _open_frozen(folder, database, full)
     flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_READWRITE
     name = f"file:{quote(os.fsencode(folder / DATABASE_NAME))}"
     if write:
@@ -156,7 +206,7 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
         # SQLite gives a new database, its WAL and its shared memory the mode of this file, whatever the umask.
         name += f"?modeof={quote(os.fsencode(folder / _MODE_NAME))}"
     try:
-        connection = StoreConnection(name, flags, os.path.realpath(folder / DATABASE_NAME))
+        connection = StoreConnection(name, flags, database)
     except apsw.Error as error:
         raise store_error(error, folder) from error
     try:
@@ -169,9 +219,46 @@ def open_connection(folder: Path, *, write: bool, keep_waiting: KeepWaiting | No
             connection.leave_files_alone()  # a reader changes nothing, not even when it is the last to go
     except apsw.Error as error:
         connection.close()
-        raise store_error(error, folder) from error
+        failure = store_error(error, folder)
+        if not write and frozen.calls_for(error):
+            return _open_frozen(folder, database, failure)
+        raise failure from error
     except BaseException:
         connection.close()
+        raise
+    return connection
+
+
+@enforces("INV-027")
+def _open_frozen(folder: Path, database: str, cause: HoldTrueError) -> StoreConnection:
+    """A connection that reads without locks. Raises the cause, or a `StoreError`, where that would answer wrongly."""
+    try:
+        before = frozen.rested_stamp(database)
+    except OSError:
+        raise cause from None
+    if before.beside:
+        if isinstance(cause, StoreFull):
+            raise cause
+        raise StoreReadOnly(
+            f"The newest changes of the store at {folder} stand in its WAL, which cannot be read where nobody may write.",
+            hint="Copy the whole folder to a place where you may write and open the copy, or open the store once with a"
+            " user who may write there.",
+        )
+    name = f"file:{quote(os.fsencode(database))}?immutable=1"
+    flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_READONLY
+    try:
+        connection = StoreConnection(name, flags, database, before)
+    except apsw.Error:
+        raise cause from None
+    try:
+        failpoints.hit("frozen.opened")
+        _configure(connection, None)
+        schema.version_of(connection)
+    except BaseException as error:
+        connection.close()
+        frozen.check(database, before)  # what a changing file made of it says nothing about the store
+        if isinstance(error, apsw.Error):
+            raise store_error(error, folder) from error
         raise
     return connection
 
@@ -241,24 +328,29 @@ def _vector_extension() -> str:
 
 
 def _load_vectors(connection: StoreConnection) -> None:
+    """Load sqlite-vec. Without it the connection says why in `vectors_off`: a store is more than its vectors."""
     try:
+        extension = _vector_extension()
         connection.enable_load_extension(True)
-        connection.load_extension(_vector_extension())
-    except apsw.ExtensionLoadingError as error:
-        raise ExtensionUnavailable(f"sqlite-vec could not be loaded: {error}.") from error
-    finally:
-        connection.enable_load_extension(False)
+        try:
+            connection.load_extension(extension)
+        finally:
+            connection.enable_load_extension(False)
+    except ExtensionUnavailable as error:
+        connection.vectors_off = error.message
+    except (apsw.Error, AttributeError) as error:  # a build of SQLite without extensions lacks the very methods
+        connection.vectors_off = f"sqlite-vec could not be loaded: {error}."
 
 
+@enforces("INV-028")
 def store_error(error: BaseException, folder: Path) -> HoldTrueError:
     """The `StoreError` that tells what an SQLite or OS error means for the store."""
     if isinstance(error, HoldTrueError):
         return error
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(f"Another process holds the store at {folder}.")
-    if isinstance(error, apsw.FullError) or (
-        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    ):
+    no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, apsw.FullError) or no_space or frozen.no_room_for_index(error):
         return StoreFull(f"The disk that holds {folder} is full.")
     forbidden = isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
     if forbidden or isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
@@ -266,6 +358,10 @@ def store_error(error: BaseException, folder: Path) -> HoldTrueError:
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreCorrupt(f"The store at {folder} is damaged or not a store: {error}.")
     if isinstance(error, apsw.CantOpenError):
+        if is_full(folder):
+            return StoreFull(f"The disk that holds {folder} is full.")
+        if folder.is_dir() and not frozen.writable(os.path.realpath(folder / DATABASE_NAME)):
+            return StoreReadOnly(f"The store at {folder} cannot be written by this user.")
         return StoreError(
             f"SQLite cannot open {folder / DATABASE_NAME}.",
             hint="Check that the folder exists and belongs to this user.",

@@ -22,6 +22,8 @@ from holdtrue.store.statements import one, run
 
 BACKUPS = "backups"
 KEPT_ASIDE = "kept-aside"
+WAITS_FOR_READER = "a reader of an older state; the next writer after it finishes the erasure"
+WAITS_FOR_VECTORS = "a process that can load sqlite-vec: the vector is left until one writes"
 
 
 def enlist(connection: apsw.Connection, id_: str) -> None:
@@ -34,18 +36,18 @@ def due(connection: apsw.Connection) -> bool:
 
 
 @enforces("INV-015")
-def finish(connection: StoreConnection, mover: StoreConnection) -> bool:
-    """Move the WAL into the database and truncate it; True when no byte of the forgotten is left in either.
+def finish(connection: StoreConnection, mover: StoreConnection) -> str:
+    """Move the WAL into the database and truncate it. Returns what the erasure waits for, "" when it is finished.
 
     Must run outside a transaction, by the thread whose turn it is. Does not wait: a busy handler that would is the
     caller's to silence.
     """
     if not checkpoint.empty(connection, mover):
-        return False
+        return WAITS_FOR_READER
     if one(connection, "SELECT 1 FROM stale_vectors LIMIT 1") is not None:
-        return False  # a process with sqlite-vec removes them, then comes here again
+        return WAITS_FOR_VECTORS  # a process with sqlite-vec removes them, then comes here again
     run(connection, "DELETE FROM erasures")
-    return True
+    return ""
 
 
 def copies(connection: apsw.Connection, since_us: int) -> list[str]:

@@ -23,7 +23,7 @@ from holdtrue.records import NewMemory, Record, new_id, text_digest
 from holdtrue.store import derived, erase
 from holdtrue.store.connection import StoreConnection
 from holdtrue.store.segment import index_text
-from holdtrue.store.statements import one, run
+from holdtrue.store.statements import insert_many, one, run
 from holdtrue.store.vectors import Vector
 
 _NAMES_KEPT = 1_000
@@ -139,10 +139,10 @@ def add(connection: StoreConnection, addition: Addition) -> Added:
     """
     memory = addition.memory
     now = now_us()
-    user_id, project_id, session_id = _intern(connection, memory)
+    user_id, project_id, session_id = intern(connection, memory)
     seq = _seq_of_key(connection, user_id, project_id, memory)
     if seq is None:
-        seq = _seq_of_digest(connection, user_id, project_id, memory.digest)
+        seq = seq_of_digest(connection, user_id, project_id, memory.digest)
     failpoints.hit("memories.between_check_and_insert")
     created = seq is None
     id_ = new_id()
@@ -179,7 +179,7 @@ def update(connection: apsw.Connection, id_: str, text: str, indexed: str, vecto
         connection, "SELECT user_id, project_id, session_id, at_us, valid_from_us FROM memories WHERE seq = ?", (seq,)
     )[0]
     digest = text_digest(text)
-    other = _seq_of_digest(connection, user_id, project_id, digest)
+    other = seq_of_digest(connection, user_id, project_id, digest)
     if other is not None and other != seq:
         (other_id,) = run(connection, "SELECT id FROM memories WHERE seq = ?", (other,))[0]
         raise TextConflict(f"Memory {other_id} has this text already.", id=id_, other=other_id)
@@ -317,7 +317,7 @@ def _seq_of_key(connection: apsw.Connection, user_id: int, project_id: int, memo
     return int(row[0])
 
 
-def _seq_of_digest(connection: apsw.Connection, user_id: int, project_id: int, digest: bytes) -> int | None:
+def seq_of_digest(connection: apsw.Connection, user_id: int, project_id: int, digest: bytes) -> int | None:
     row = one(
         connection,
         "SELECT seq FROM memories WHERE user_id = ? AND project_id = ? AND digest = ?",
@@ -326,7 +326,7 @@ def _seq_of_digest(connection: apsw.Connection, user_id: int, project_id: int, d
     return None if row is None else int(row[0])
 
 
-def _intern(connection: StoreConnection, memory: NewMemory) -> tuple[int, int, int]:
+def intern(connection: StoreConnection, memory: NewMemory) -> tuple[int, int, int]:
     """The numbers of a memory's user, project and session; new names get one."""
     return (
         _number(connection, "user", memory.user),
@@ -356,6 +356,12 @@ def _note(connection: apsw.Connection, at_us: int, kind: str, id_: str) -> None:
     number = connection.last_insert_rowid()
     if number % _EVENTS_STEP == 0:
         run(connection, "DELETE FROM events WHERE seq <= ?", (number - _EVENTS_KEPT,))
+
+
+def note_many(connection: apsw.Connection, at_us: int, kind: str, ids: Sequence[str]) -> None:
+    """Note one change of each of these memories."""
+    insert_many(connection, "events(at_us, kind, memory)", [(at_us, kind, id_) for id_ in ids])
+    run(connection, "DELETE FROM events WHERE seq <= ?", (connection.last_insert_rowid() - _EVENTS_KEPT,))
 
 
 def _moment(us: int) -> dt.datetime:

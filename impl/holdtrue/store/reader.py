@@ -2,23 +2,24 @@
 
 Owns: the read connections. A read sees one committed state and waits for no writer, no turnstile and no model: in WAL
 mode a reader takes its snapshot beside whoever writes. Faults it survives: a store that does not exist yet, an older
-schema, a thread that ends (its connection is closed with it), a close while other threads read.
+schema, a thread that ends (its connection is closed with it), a close while other threads read, a connection that fails
+(the next read opens a fresh one), a store that nobody may write (see `store.frozen`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
 
 from holdtrue import failpoints
 from holdtrue.enforces import enforces
-from holdtrue.errors import StoreClosed, StoreMissing
+from holdtrue.errors import StoreClosed, StoreMissing, StoreReadOnly
 from holdtrue.files import exists
-from holdtrue.store import schema
+from holdtrue.store import frozen, schema
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
 from holdtrue.store.statements import run
 
@@ -51,11 +52,19 @@ class Readers:
             failpoints.hit("reader.snapshot")
             yield connection
         except apsw.Error as error:
+            connection.check_unchanged()
+            self._forget()
             raise store_error(error, self._folder) from error
+        except Exception:
+            connection.check_unchanged()  # that a memory is not there is an answer as well
+            raise
+        else:
+            connection.check_unchanged()
         finally:
-            if connection.in_transaction:
-                run(connection, "ROLLBACK")
-            if self._closed:
+            with suppress(apsw.Error):  # it may be closed by now
+                if connection.in_transaction:
+                    run(connection, "ROLLBACK")
+            if self._closed or connection.frozen is not None:
                 self._forget()
 
     def _connection(self) -> StoreConnection:
@@ -77,7 +86,14 @@ class Readers:
             raise StoreMissing(f"There is no store at {self._folder}.")
         connection = open_connection(self._folder, write=False)
         try:
-            if schema.version_of(connection) < schema.VERSION:
+            version = schema.version_of(connection)
+            if version < schema.VERSION and not frozen.writable(connection.path):
+                raise StoreReadOnly(
+                    f"The store at {self._folder} has schema version {version} and this program reads {schema.VERSION}:"
+                    " it must be brought up to date, and nobody may write there.",
+                    hint="Copy the whole folder to a place where you may write and open the copy.",
+                )
+            if version < schema.VERSION:
                 raise SchemaOutdated(f"The store at {self._folder} is not set up yet.")
         except apsw.Error as error:
             connection.close()

@@ -26,6 +26,12 @@ BASE_TABLES = frozenset(
     }
 )
 
+# Left out where sqlite-vec cannot be loaded; the next writer that has it makes the table, see `store.vectors`.
+# A write after another process' write reads its chunk again: 128 vectors a chunk make that a third cheaper than the
+# default 1,024, and a search is as fast.
+VECTOR_TABLE = """CREATE VIRTUAL TABLE IF NOT EXISTS memories_vec USING vec0(embedding float[256] distance_metric=cosine,
+    user_id integer, project_id integer, session_id integer, at_us integer, chunk_size=128)"""
+
 _VERSION_1 = (
     "CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE names(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, UNIQUE(kind, name))",
@@ -66,10 +72,6 @@ _VERSION_1 = (
     # Derived from here on.
     "CREATE VIRTUAL TABLE memories_fts USING fts5(body, tokenize='porter unicode61 remove_diacritics 2')",
     "INSERT INTO memories_fts(memories_fts, rank) VALUES('secure-delete', 1)",
-    # A write after another process' write reads its chunk again: 128 vectors a chunk make that a third cheaper than the
-    # default 1,024, and a search is as fast.
-    """CREATE VIRTUAL TABLE memories_vec USING vec0(embedding float[256] distance_metric=cosine,
-        user_id integer, project_id integer, session_id integer, at_us integer, chunk_size=128)""",
     "CREATE TABLE pending_vectors(memory INTEGER PRIMARY KEY, since_us INTEGER NOT NULL, reason TEXT NOT NULL)",
 )
 
@@ -88,6 +90,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 VERSION = len(MIGRATIONS)
 
 
+@enforces("INV-018")
 def version_of(connection: apsw.Connection) -> int:
     """The schema version; 0 for an empty file. Raises `StoreUnusable` for another program's database."""
     version = int(connection.pragma("user_version"))
@@ -101,7 +104,12 @@ def version_of(connection: apsw.Connection) -> int:
     return version
 
 
-@enforces("INV-003")
+def has_vec0(connection: apsw.Connection) -> bool:
+    """Whether sqlite-vec is loaded into this connection."""
+    return one(connection, "SELECT 1 FROM pragma_module_list WHERE name = 'vec0'") is not None
+
+
+@enforces("INV-003", "INV-018")
 def migrate(connection: apsw.Connection) -> None:
     """Bring the store to `VERSION`, in one transaction an upgrade.
 
@@ -116,6 +124,9 @@ def migrate(connection: apsw.Connection) -> None:
                 run(connection, statement)
             connection.pragma("user_version", number)
         connection.pragma("application_id", APPLICATION_ID)
+        if has_vec0(connection):
+            failpoints.hit("schema.statement")
+            run(connection, VECTOR_TABLE)
         run(connection, "INSERT OR IGNORE INTO meta VALUES('created_us', ?)", (str(now_us()),))
         failpoints.hit("schema.before_commit")
         run(connection, "COMMIT")

@@ -15,11 +15,12 @@ import apsw
 from holdtrue import failpoints
 from holdtrue.enforces import enforces
 from holdtrue.records import Filters, Page, Record
-from holdtrue.store import derived, schema
+from holdtrue.store import derived, frozen, schema, vectors
+from holdtrue.store.connection import StoreConnection
 from holdtrue.store.memories import SELECT_RECORD, find, record_of
 from holdtrue.store.segment import index_text
 from holdtrue.store.statements import one, run
-from holdtrue.store.vectors import recorded_embedder
+from holdtrue.store.vectors import Vector, recorded_embedder
 
 _MANY = 1_000  # memories, from which on a common word is left out beside rarer ones
 NEIGHBOURS_LIMIT = 4096  # vec0 refuses a larger k
@@ -107,6 +108,8 @@ class View:
         there are so many.
         """
         failpoints.hit("view.before_nearest")
+        if not vectors.readable(self._connection):
+            return {}
         try:
             clauses, values = self._vector_filters(filters)
         except _Unknown:
@@ -117,17 +120,19 @@ class View:
             f"SELECT rowid, 1.0 - distance FROM memories_vec WHERE {where}",
             (vector, min(limit, NEIGHBOURS_LIMIT), *values),
         )
-        return dict(rows)
+        return _finite(rows)
 
     def similarities(self, vector: bytes, seqs: Iterable[int]) -> dict[int, float]:
         """The cosine similarity of each of these memories that has a vector."""
+        if not vectors.readable(self._connection):
+            return {}
         rows = run(
             self._connection,
             """SELECT rowid, 1.0 - vec_distance_cosine(embedding, ?) FROM memories_vec
-               WHERE rowid IN (SELECT value FROM json_each(?))""",
+               WHERE rowid IN (SELECT value FROM json_each(?) EXCEPT SELECT memory FROM stale_vectors)""",
             (vector, _json_list(seqs)),
         )
-        return dict(rows)
+        return _finite(rows)
 
     def replaced(self, filters: Filters) -> Iterable[tuple[int, str, int]]:
         """The texts that `update` has replaced and that were valid at `as_of`: seq, text, revision."""
@@ -146,6 +151,35 @@ class View:
         """The key of the embedder whose vectors the store holds."""
         return recorded_embedder(self._connection)
 
+    def vectors_off(self) -> str:
+        """Why no vector can be touched here, as a sentence; "" when they can."""
+        return vectors.off(self._connection)
+
+    def obstacle(self, vector: Vector) -> str:
+        """Why a query's vector cannot be compared with those of the store, as a clause; "" when it can."""
+        return vectors.obstacle(self._connection, vector)
+
+    def read_only(self) -> bool:
+        """Whether this user can only read the store."""
+        connection = self._connection
+        return isinstance(connection, StoreConnection) and not frozen.writable(connection.path)
+
+    def held(self, ids: Sequence[str]) -> dict[str, int]:
+        """Which of these ids the store knows, with their revisions; a forgotten one counts as newer than any."""
+        listed = (_json_list(ids),)
+        held = dict(
+            run(
+                self._connection,
+                "SELECT id, revision FROM memories WHERE id IN (SELECT value FROM json_each(?))",
+                listed,
+            )
+        )
+        for (id_,) in run(
+            self._connection, "SELECT id FROM tombstones WHERE id IN (SELECT value FROM json_each(?))", listed
+        ):
+            held[id_] = 2**63
+        return held
+
     def pending(self, *, limit: int) -> list[tuple[int, str]]:
         """Memories that wait for a vector: seq, text."""
         rows = run(
@@ -156,14 +190,16 @@ class View:
         return list(rows)
 
     def vector(self, seq: int) -> bytes | None:
+        if not vectors.readable(self._connection):
+            return None
         row = one(self._connection, "SELECT embedding FROM memories_vec WHERE rowid = ?", (seq,))
         return None if row is None else bytes(row[0])
 
     def counts(self) -> dict[str, int]:
         """How many rows the store holds, by kind."""
-        tables = ("memories", "memories_vec", "pending_vectors", "revisions", "tombstones", "erasures", "events")
-        names = ("memories", "vectors", "pending_vectors", "revisions", "forgotten", "erasures_waiting", "events")
-        return {
+        tables = ("memories", "pending_vectors", "revisions", "tombstones", "erasures", "events")
+        names = ("memories", "pending_vectors", "revisions", "forgotten", "erasures_waiting", "events")
+        return {"vectors": vectors.count(self._connection)} | {
             name: int(run(self._connection, f"SELECT count(*) FROM {table}")[0][0])
             for name, table in zip(names, tables, strict=True)
         }
@@ -219,6 +255,9 @@ class View:
         if filters.as_of_us is not None:
             among.append("SELECT seq FROM memories WHERE valid_from_us <= ?")
             values.append(filters.as_of_us)
+        if vectors.stale(self._connection):
+            # Dropping them afterwards would leave fewer than `limit`, so they are excluded from the search itself.
+            among.append("SELECT seq FROM memories WHERE seq NOT IN (SELECT memory FROM stale_vectors)")
         if among:
             clauses.append(f"rowid IN ({' INTERSECT '.join(among)})")
         return clauses, values
@@ -226,6 +265,11 @@ class View:
 
 _WITH_TAGS = """SELECT memory FROM tags WHERE tag IN (SELECT value FROM json_each(?))
     GROUP BY memory HAVING count(*) = ?"""
+
+
+def _finite(rows: Iterable[tuple[int, float | None]]) -> dict[int, float]:
+    """Similarities by memory. vec0 answers NULL for a vector of zeros or NaN, which another program may have stored."""
+    return {seq: similarity for seq, similarity in rows if similarity is not None}
 
 
 def _quoted(phrase: str) -> str:

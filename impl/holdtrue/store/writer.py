@@ -9,7 +9,6 @@ turnstile is held while waiting, and only this thread waits for it.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from holdtrue import failpoints
+from holdtrue import failpoints, logs
 from holdtrue.clock import Deadline, now_us
 from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError, OutcomeUnknown, StoreBusy, StoreClosed, StoreError
@@ -29,15 +28,14 @@ from holdtrue.store.connection import StoreConnection, open_connection, store_er
 from holdtrue.store.statements import run
 from holdtrue.store.turnstile import Turnstile
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 T = TypeVar("T")
 
 GROUP_MEMORIES = 64  # bounds how long one commit may take, and so how long others wait for their turn
 TURN_S = 0.010  # a turn may be kept this long while work is queued: handing it over costs about as much as an add
 RETRY_S = 0.0005
-CLOSE_WAIT_S = 1.6
-FENCE_WAIT_S = 0.3  # an effect that is under way, usually one fsync; with the above, close returns within 2 s
+FENCE_WAIT_S = 0.3  # for an effect that is under way, usually one fsync
 COVER_WAIT_S = 1.0
 _POLL_S = 0.005
 _IDLE_S = 30.0
@@ -111,9 +109,9 @@ class Writer:
         """
         return cast("T", self._submit(_Item(operation, deadline, memories=memories)))
 
-    def submit_erasure(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> tuple[T, bool]:
-        """As `submit`, for an operation that enlists an erasure: also whether that is finished already."""
-        return cast("tuple[T, bool]", self._submit(_Item(operation, deadline, erases=True)))
+    def submit_erasure(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> tuple[T, str]:
+        """As `submit`, for an operation that enlists an erasure: also what that waits for, "" when it is finished."""
+        return cast("tuple[T, str]", self._submit(_Item(operation, deadline, erases=True)))
 
     def submit_alone(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
         """Run an operation that is no part of a group: in this process's turn, with no transaction open.
@@ -168,8 +166,8 @@ class Writer:
             return True
 
     @enforces("INV-014")
-    def close(self) -> bool:
-        """Refuse new work, finish what is queued, stop the thread. True when nothing of it writes any more, within 2 s.
+    def close(self, deadline: Deadline) -> bool:
+        """Refuse new work, finish what is queued, stop the thread. True when nothing of it writes any more, in time.
 
         A thread that waits for another process cannot be stopped; it is fenced: whatever it comes to next, it finds the
         writer closed, changes nothing and ends. False only when the disk has not answered it all the while.
@@ -180,7 +178,7 @@ class Writer:
             self._changed.notify_all()
         if thread is None or thread is threading.current_thread():
             return True
-        thread.join(CLOSE_WAIT_S)
+        thread.join(max(deadline.remaining_s() - FENCE_WAIT_S, 0.0))
         with self._changed:
             left = list(self._queue)
             self._queue.clear()
@@ -321,17 +319,17 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
             return False
-        erased = False
+        waits = erase.WAITS_FOR_READER
         try:
             failpoints.hit("writer.after_commit")
-            erased = self._erase(connection, wanted=any(item.erases for item in group))
+            waits = self._erase(connection, wanted=any(item.erases for item in group))
         finally:
             # Whatever goes wrong from here on: the commit stands, so every caller is told so.
             for item, value, refusal in answers:
                 if refusal is not None:
                     item.refuse(refusal)
                 else:
-                    item.answer((value, erased) if item.erases else value)
+                    item.answer((value, waits) if item.erases else value)
         self._keep_wal_small(connection)
         return True
 
@@ -430,19 +428,19 @@ class Writer:
             self._patience = None
         return True
 
-    def _erase(self, connection: StoreConnection, *, wanted: bool) -> bool:
-        """Finish the erasures that are enlisted, without waiting for anyone. True when none is left."""
+    def _erase(self, connection: StoreConnection, *, wanted: bool) -> str:
+        """Finish the erasures that are enlisted, without waiting for anyone. Returns what they wait for."""
         self._patient = False
         try:
             # Also without one wanted now: another process may have left some.
             if not wanted and not erase.due(connection):
-                return True
+                return ""
             with self._effect():
                 return erase.finish(connection, self._moving())
         except (apsw.Error, OSError, HoldTrueError) as error:
             # The commit stands; the outbox keeps the rest for the next writer.
             logger.warning("An erasure could not be finished yet: %s", error)
-            return False
+            return erase.WAITS_FOR_READER
         finally:
             self._patient = True
 
