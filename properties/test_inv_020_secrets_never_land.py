@@ -59,18 +59,17 @@ def test_a_secret_given_to_any_field_and_door_is_in_no_file_index_answer_error_o
     adds += [
         {"text": text, "project": text, "tags": [text], "metadata": {"note": text, text: 1}} for text in LOOK_ALIKES
     ]
-    commands = [["--store", str(store), *words] for text in typed for words in commands_of(text)]
+    commands = [words for text in typed for words in commands_of(text)]
     told, go_on = SPAWN.Event(), SPAWN.Event()
     with Crew() as crew:
-        crew.start(secret_workers.give_away, store, watched, adds, updates, told, go_on)
+        crew.start(secret_workers.give_away, store, watched, adds, updates, commands, told, go_on)
         crew.start(secret_workers.serve, store, served, watched)
-        crew.start(secret_workers.command, commands, watched)
         assert told.wait(LIMIT_S), "the worker did not come to its end"
         # The writer is open: what it wrote is in the log and nothing was checkpointed on the way out.
         problems = [f"while it is open: {leak}" for leak in secret_workers.leaks([store, watched], cores)]
         go_on.set()
         codes = crew.wait(LIMIT_S)
-    assert codes == [0, 0, 0], f"the processes ended with {codes}: {told_in(watched)}"
+    assert codes == [0, 0], f"the processes ended with {codes}: {told_in(watched)}"
     problems += secret_workers.leaks([store, watched], cores)
     problems += secret_workers.indexed_leaks(store, cores)
     problems += secret_workers.missing(store, LOOK_ALIKES)

@@ -175,12 +175,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 @contextmanager
 def writable(store: Path) -> Iterator[None]:
     """Where nothing can be mounted and this is not root, the place is this user's own folder without the right to write."""
-    mode = store.stat().st_mode & 0o777 if store.exists() else 0o700
-    if not mode & 0o200:
-        store.chmod(mode | 0o200)
+    modes = {path: path.stat().st_mode & 0o777 for path in ([store, *store.iterdir()] if store.exists() else [])}
+    for path, mode in modes.items():
+        path.chmod(mode | 0o200)
     yield
-    if not mode & 0o200:
-        store.chmod(mode)
+    for path, mode in modes.items():
+        if path.exists():
+            path.chmod(mode)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _SHORTEST = 8  # `pwd=x1y2`: nothing shorter is taken for a secret
 
 # A text without any of these, and without a run of letters long enough for a token, holds no secret. This is all that
 # ordinary text pays for.
-_SIGNS = ("pass", "token", "key", "secret", "://", "\\", "pwd", "authoriz")
+_SIGNS = ("pass", "token", "key", "secret", "://", "\\", "pwd", "authoriz", "curl ")
 _SIGNS_ELSEWHERE = ("contraseña", "密码", "密碼", "口令", "パスワード", "비밀번호", "пароль")
 _SHAPE = bytes(97 if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "-_") else 32 for byte in range(256))
 _TOKEN_LIKE = b"a" * 16

@@ -107,6 +107,7 @@ def test_a_token_of_a_published_format_is_replaced_wherever_it_stands(label: str
         (f"Basic {PAIR}", "Basic [masked: password]"),
         ('curl -H "Authorization: Bearer abc123def" x', 'curl -H "Authorization: Bearer [masked: token]" x'),
         ("Bearer " + "abc123DEF456" * 2, "Bearer [masked: token]"),
+        (f"curl --user admin:{SHORT} localhost/x", "curl --user admin:[masked: password] localhost/x"),
         ("X-Api-Key: " + HEX, "X-Api-Key: [masked: api-key]"),
         (f"curl -u admin:{SHORT} https://x.org", "curl -u admin:[masked: password] https://x.org"),
         # Assignments.

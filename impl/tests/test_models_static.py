@@ -69,6 +69,21 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(text: str, before: list
     assert alone.usable[0] == among.usable[len(before)]
 
 
+ASCII_TEXT = st.one_of(
+    st.text(st.characters(codec="ascii"), max_size=200),
+    st.lists(st.text("abcdeinorst0159'-_.\x01\x0b\t", min_size=1, max_size=12), max_size=20).map(" ".join),
+    st.text("ab", min_size=90, max_size=120),  # around the longest word that has pieces
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ASCII_TEXT)
+def test_the_pieces_of_ascii_are_those_of_the_tokeniser(text: str) -> None:
+    model = default_embedder()._load()
+    for _ in range(2):  # from nothing, and from what is remembered
+        assert model.pieces(text) == model.tokenizer.encode(text, add_special_tokens=False).ids
+
+
 def test_a_vector_does_not_depend_on_the_process() -> None:
     code = (
         "from holdtrue.models import default_embedder as d;"

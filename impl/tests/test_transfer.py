@@ -80,7 +80,12 @@ def filled(memory: Memory) -> tuple[str, str]:
     """A memory with everything, and one that is forgotten: their ids."""
     kept = memory.add(
         "the harbour is east",
-        **{"user": "maya", "project": "db", "session": "s1", "speaker": "Zoë", "source": "wiki", "key": "k-1"},
+        user="maya",
+        project="db",
+        session="s1",
+        speaker="Zoë",
+        source="wiki",
+        key="k-1",
         at="2026-03-04T10:00:00.000001+01:00",
         tags=["b", "日本"],
         metadata={"ticket": "POL-1", "n": [1.5, None]},
@@ -378,7 +383,7 @@ def test_what_was_forgotten_here_stays_forgotten_and_what_the_file_says_was_forg
     names = connection.execute("SELECT name FROM names WHERE kind = 'project'").fetchall()
     connection.close()
     assert set(stones) == {here.id, there.id, ID.format(9)}
-    assert stones[there.id] == stones[ID.format(9)] == portable._moment_us(MOMENT)
+    assert stones[there.id] == stones[ID.format(9)] == portable._time(MOMENT)
     assert names == []
     assert counts(memory.import_(file)) == {"forgotten": 2}
     assert memory.status()["erasures_waiting"] == 0
@@ -538,31 +543,34 @@ def test_what_is_broken_is_told_with_its_line_and_everything_else_is_imported(
         assert memory.verify() == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": "no-uuid"}, {"id": 7}, {"id": None}, {"text": ""}, {"text": None}, {"at": None}, {"at": "noon"}, {"at": 7},
-        {"at": "2026-03-04T10:00:00"}, {"valid_from": []}, {"created_at": {}}, {"updated_at": "0000-01-01T00:00:00Z"},
-        {"revision": 0}, {"revision": True}, {"revision": "1"}, {"revision": 2**70}, {"tags": "x"}, {"tags": [7]},
-        {"tags": [" "]}, {"tags": ["t"] * 65}, {"metadata": []}, {"metadata": {"a": float("inf")}}, {"user": 7},
-        {"user": "a\0b"}, {"user": "x" * 1_025}, {"sources": {}}, {"sources": [7]}, {"sources": [{"source": "", "times": 0, "last": MOMENT}]},
-        {"sources": [{"source": "", "times": 1, "last": MOMENT}] * 2}, {"sources": [{"source": ""}]},
-        {"keys": [{"key": "k", "digest": "short"}]}, {"keys": [{"key": " ", "digest": "ab" * 32}]},
-        {"keys": [{"key": "k", "digest": "ab" * 32}] * 2}, {"revisions": [{"revision": 1}]},
-        {"revisions": [{"revision": 1, "text": "x", "from": MOMENT, "until": MOMENT}]},
-        {"more": -1}, {"more": 1},
-    ],
-)  # fmt: skip
+BENT: list[dict[str, Any]] = [
+    {"id": "no-uuid"}, {"id": 7}, {"id": None}, {"text": ""}, {"text": None}, {"at": None}, {"at": "noon"}, {"at": 7},
+    {"at": "2026-03-04T10:00:00"}, {"valid_from": []}, {"created_at": {}}, {"updated_at": "0000-01-01T00:00:00Z"},
+    {"revision": 0}, {"revision": True}, {"revision": "1"}, {"revision": 2**70}, {"tags": "x"}, {"tags": [7]},
+    {"tags": [" "]}, {"tags": ["t"] * 65}, {"metadata": []}, {"metadata": {"a": float("inf")}}, {"user": 7},
+    {"user": "a\0b"}, {"user": "x" * 1_025}, {"sources": {}}, {"sources": [7]},
+    {"sources": [{"source": "", "times": 0, "last": MOMENT}]},
+    {"sources": [{"source": "", "times": 1, "last": MOMENT}] * 2}, {"sources": [{"source": ""}]},
+    {"keys": [{"key": "k", "digest": "short"}]}, {"keys": [{"key": " ", "digest": "ab" * 32}]},
+    {"keys": [{"key": "k", "digest": "ab" * 32}] * 2}, {"revisions": [{"revision": 1}]},
+    {"revisions": [{"revision": 1, "text": "x", "from": MOMENT, "until": MOMENT}]},
+    {"more": -1}, {"more": 1},
+]  # fmt: skip
+
+
 def test_a_memory_with_a_field_that_is_no_good_is_told_and_its_neighbours_are_imported(
-    memory: Memory, file: Path, change: dict[str, Any]
+    memory: Memory, file: Path
 ) -> None:
-    bent = {name: value for name, value in {**memory_of(2, "bent"), **change}.items() if value is not None}
-    file.write_bytes(
-        export_of({"memory": memory_of(1, "before")}, {"memory": bent}, {"memory": memory_of(3, "behind")})
-    )
+    records = []
+    for number, change in enumerate(BENT):
+        bent = {**memory_of(2 * number, f"bent {number}"), **change}
+        records.append({"memory": {name: value for name, value in bent.items() if value is not None}})
+        records.append({"memory": memory_of(2 * number + 1, f"good {number}")})
+    file.write_bytes(export_of(*records))
     receipt = memory.import_(file)
-    assert [told.line for told in receipt.bad] == [3], receipt
-    assert {record.text for record in memory.list()} == {"before", "behind"}
+    wanted = [2 + 2 * number for number in range(len(BENT))]
+    assert [told.line for told in receipt.bad] == wanted, receipt.bad
+    assert {record.text for record in memory.list()} == {f"good {number}" for number in range(len(BENT))}
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character_and_a_pair_of_escapes_one_letter(

@@ -106,18 +106,26 @@ def add_meanwhile(folder: Path, ledger_path: Path, barrier: Any, texts: Sequence
 
 
 def open_together(folders: Sequence[Path], ledger_path: Path, barrier: Any, text: str) -> None:
-    """Be one of those who open each of these folders for the first time, at the same moment."""
+    """Be one of those who open each of these folders for the first time, at the same moment.
+
+    Without a text: look at each as soon as there is a file, which others are just making.
+    """
     ledger = Ledger(ledger_path)
     for number, folder in enumerate(folders):
         barrier.wait(30)
         memory = Memory(folder)
-        asked = ledger.ask("add", text=f"{text} in {number}", folder=folder.name)
+        asked = ledger.ask("add" if text else "list", text=f"{text} in {number}", folder=folder.name)
+        until = time.monotonic() + 10
+        while not text and not (folder / "memory.db").exists() and time.monotonic() < until:
+            time.sleep(0.0005)
         try:
-            record = memory.add(f"{text} in {number}")
+            answer = {"id": memory.add(f"{text} in {number}").id} if text else {"total": memory.list().total}
         except HoldTrueError as error:
             ledger.refused(asked, error.code, str(error))
         else:
-            ledger.ok(asked, id=record.id)
+            ledger.ok(asked, **answer)
+        if text:
+            time.sleep(0.3)  # the log goes with the last one who closes; meanwhile it is there for the others to see
         memory.close()
 
 

@@ -45,7 +45,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def read_onlymount(store: Path) -> Iterator[Place]:
+def read_only_mount(store: Path) -> Iterator[Place]:
     """The same store at another path that cannot be written; at its own path it can, as in a container's `:ro` mount."""
     view = Path(tempfile.mkdtemp(prefix="holdtrue-view-", dir=tempfile.gettempdir()))
     try:
@@ -65,12 +65,15 @@ def read_onlymount(store: Path) -> Iterator[Place]:
 def foreign_folder(store: Path) -> Iterator[Place]:
     """The same store, readable and not writable for the user who stands there; its owner root can write on."""
     if os.geteuid() != 0:
-        mode = store.stat().st_mode & 0o777
-        store.chmod(0o555)
+        modes = {path: path.stat().st_mode & 0o777 for path in (store, *store.iterdir())}
+        for path, mode in modes.items():
+            path.chmod(mode & 0o555)
         try:
             yield Place(store)
         finally:
-            store.chmod(mode)
+            for path, mode in modes.items():
+                if path.exists():
+                    path.chmod(mode)
         return
     # The folders of pytest are closed to others, so what a stranger is to see must lie elsewhere.
     public = Path(tempfile.mkdtemp(prefix="holdtrue-public-", dir=tempfile.gettempdir()))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdtrue import Memory, logs
+from holdtrue import Memory, cli, logs
 from properties.kit import raw
 
 Fields = dict[str, Any]
@@ -180,10 +180,16 @@ def _output(path: Path) -> Iterator[None]:
 
 
 def give_away(
-    store: Path, watched: Path, adds: Sequence[Fields], texts: Sequence[str], told: Any = None, go_on: Any = None
+    store: Path,
+    watched: Path,
+    adds: Sequence[Fields],
+    texts: Sequence[str],
+    commands: Sequence[Sequence[str]] = (),
+    told: Any = None,
+    go_on: Any = None,
 ) -> None:
-    """Add with these fields, update to each text, use each where it is refused; export and list; then tell, and wait with
-    the store open, at most 30 s. Everything that is answered goes to files in `watched`.
+    """Add with these fields, update to each text, use each where it is refused, run the commands; export and list; then
+    tell, and wait with the store open, at most 30 s. Everything that is answered goes to files in `watched`.
     """
     with _output(watched / "worker.out"):
         memory = Memory(store)
@@ -194,6 +200,8 @@ def give_away(
             _tried(memory.update, first, text)
             _refusals(memory, text)
             _log(text)
+        for arguments in commands:
+            cli.run(["--store", str(store), *arguments])
         _tried(memory.export, watched / "export.jsonl")
         page = memory.list(limit=500)
         (watched / "list.json").write_text(json.dumps(page.as_dict(), ensure_ascii=False), encoding="utf-8")
@@ -268,15 +276,6 @@ def serve(store: Path, texts: Sequence[str], watched: Path) -> None:
             check=True,
             env={**os.environ, "HOLDTRUE_LOG": "DEBUG"},
         )
-
-
-def command(arguments: Sequence[str], watched: Path) -> None:
-    """Run the command line in this process, which then ends."""
-    from holdtrue import cli
-
-    with _output(watched / "command.out"):
-        for words in arguments:
-            cli.run(words)
 
 
 # -- looking for them --------------------------------------------------------------------------------------------------

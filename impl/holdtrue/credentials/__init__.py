@@ -27,7 +27,7 @@ def find(text: str, lowered: str) -> Iterator[Credential]:
     `lowered` is the text in lower case, character for character.
     """
     yield from formats.find(text)
-    if "://" in text:
+    if "://" in text or "curl" in lowered:
         yield from addresses.find(text)
     if "private key" in lowered:
         yield from privatekeys.find(text)

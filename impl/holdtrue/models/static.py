@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 MODEL_DIRECTORY = Path(__file__).parent / "static_minilm"
 MAX_CHARACTERS = 65_536  # above the length limit of a memory; bounds time (0.1 s) and memory (30 MB) of one text
 BLOCK_ROWS = 2_048  # 2 MiB of float32 at a time, however long the text
+WORDS_KEPT = 20_000  # words of ASCII whose pieces are remembered: 3 MB
+WORD_CHARACTERS = 32
+
+# What the tokeniser's normaliser drops, and what its first step takes for a word: a run of letters and digits, or a mark.
+_ASCII_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
+_ASCII_WORD = re.compile("[a-z0-9]+|[!-/:-@[-`{-~]")
 
 # One lock for all instances. A fork waits for a load in progress: its child would otherwise inherit a NumPy that is half
 # imported by a thread that no longer exists. Reentrant, so that a fork by the loading thread itself cannot block.
@@ -48,12 +55,34 @@ if hasattr(os, "register_at_fork"):
 class _Loaded:
     """The model in memory. `rows` int8 (pieces, 256), mapped from the file; `scales` float32 (pieces, 1)."""
 
-    __slots__ = ("rows", "scales", "tokenizer")
+    __slots__ = ("_words", "rows", "scales", "tokenizer")
 
     def __init__(self, rows: NDArray[np.int8], scales: NDArray[np.float32], tokenizer: Tokenizer) -> None:
         self.rows = rows
         self.scales = scales
         self.tokenizer = tokenizer
+        self._words: dict[str, list[int]] = {}
+
+    def pieces(self, text: str) -> list[int]:
+        """Row numbers of the text's wordpieces; unknown pieces are row 0, a row of zeros.
+
+        The tokeniser takes a text apart at blanks and punctuation and then each word by itself. Of ASCII both steps are
+        done here, and a word's pieces are remembered: a fifth of the time, and the same numbers.
+        """
+        if not text.isascii() or len(text) > MAX_CHARACTERS:
+            return _encode(self.tokenizer, text)
+        known = self._words
+        pieces: list[int] = []
+        for word in _ASCII_WORD.findall(text.translate(_ASCII_CONTROLS).lower()):
+            found = known.get(word)
+            if found is None:
+                found = _encode(self.tokenizer, word)
+                if len(known) >= WORDS_KEPT:
+                    known.clear()
+                if len(word) <= WORD_CHARACTERS:
+                    known[word] = found
+            pieces += found
+        return pieces
 
 
 class StaticEmbedder(Embedder):
@@ -86,7 +115,7 @@ class StaticEmbedder(Embedder):
 
         sums = np.zeros((len(listed), model.rows.shape[1]), dtype=np.float64)
         for total, text in zip(sums, listed, strict=True):
-            pieces = np.array(_encode(model.tokenizer, text), dtype=np.intp)
+            pieces = np.array(model.pieces(text), dtype=np.intp)
             for start in range(0, len(pieces), BLOCK_ROWS):
                 block = pieces[start : start + BLOCK_ROWS]
                 total += (model.rows.take(block, axis=0) * model.scales.take(block, axis=0)).sum(axis=0)

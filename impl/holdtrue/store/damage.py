@@ -331,10 +331,10 @@ def _replace(folder: Path, fresh: StoreConnection, deadline: Deadline, advance: 
     locks and a transaction where otherwise there could be none: everyone who has it open sees the old state or the new one.
     https://www.sqlite.org/c3ref/c_dbconfig_defensive.html#sqlitedbconfigresetdatabase
     """
-    name = f"file:{quote(os.fsencode(folder / DATABASE_NAME))}"
-    name += f"?modeof={quote(os.fsencode(folder / connections._MODE_NAME))}"
+    address = f"file:{quote(os.fsencode(folder / DATABASE_NAME))}"
+    address += f"?modeof={quote(os.fsencode(folder / connections._MODE_NAME))}"
     flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    live = StoreConnection(name, flags, os.path.realpath(folder / DATABASE_NAME))
+    live = StoreConnection(address, flags, os.path.realpath(folder / DATABASE_NAME))
     try:
         live.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
         connections._configure(live, lambda: not deadline.passed())
@@ -450,7 +450,6 @@ def _copy(source: Path, target: Path) -> tuple[int, str] | None:
     def passing() -> Iterator[bytes]:
         for piece in _pieces(source):
             digest.update(piece)
-            failpoints.hit("damage.piece")
             yield piece
 
     size = _write(target, passing())

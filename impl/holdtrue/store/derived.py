@@ -432,7 +432,6 @@ def reset(connection: apsw.Connection, entries: Iterable[str]) -> None:
             for statement in _recipe(table):
                 run(connection, statement)
     for entry in named:
-        failpoints.hit("derived.reset")
         entry.fill(connection)
 
 

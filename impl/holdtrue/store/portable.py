@@ -149,7 +149,23 @@ Part = Header | Tombstone | Portable | More | End
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-iso = lru_cache(maxsize=4_096)(to_iso)
+
+
+def iso(moment_us: int) -> str:
+    """As `to_iso`, from parts that are remembered."""
+    second, microsecond = divmod(moment_us, 1_000_000)
+    day, second = divmod(second, 86_400)
+    return f"{_day(day)}T{_clock(second)}.{microsecond:06d}Z"
+
+
+@lru_cache(maxsize=4_096)
+def _day(number: int) -> str:
+    return (_EPOCH + dt.timedelta(days=number)).date().isoformat()
+
+
+@lru_cache(maxsize=4_096)
+def _clock(second: int) -> str:
+    return f"{second // 3_600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
 
 
 def line(value: Mapping[str, Any]) -> bytes:
@@ -219,6 +235,8 @@ def _tried(read: Callable[[dict[str, Any]], Part], value: dict[str, Any]) -> Par
         raise
     except KeyError as error:
         return InvalidInput(f"the record has no {error.args[0]}")
+    except TypeError:  # a list or an object in the place of a time: what is remembered must be hashable
+        return InvalidInput("a time is not a string")
     except HoldTrueError as error:  # a malformed id is NotFound
         return InvalidInput(error.message.rstrip("."))
 
@@ -402,15 +420,11 @@ def _count(number: object, name: str, *, low: int = 0) -> int:
     return number
 
 
-def _time(moment: object) -> int:
-    if not isinstance(moment, str):
-        raise InvalidInput(f"a time is a {_kind(moment)}, not a string")
-    return _moment_us(moment)
-
-
 @lru_cache(maxsize=4_096)
-def _moment_us(text: str) -> int:
+def _time(text: object) -> int:
     """Exact, and without the limits of an add: an update of a memory that lies at their end is a microsecond later."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"a time is a {_kind(text)}, not a string")
     try:
         parsed = dt.datetime.fromisoformat(text)
         if parsed.tzinfo is None:
