@@ -149,8 +149,8 @@ class StoreTooNew(StoreError):
 class StoreCorrupt(StoreError):
     code = "STORE_CORRUPT"
     default_hint = (
-        "The file was left as it is. `holdtrue doctor` tells what is damaged; `holdtrue doctor --set-aside` keeps the file, "
-        "begins a new store and brings over every memory that can still be read. Or restore a backup."
+        "The file was left as it is. `holdtrue doctor` tells what is damaged; `holdtrue doctor --set-aside` keeps the "
+        "file, begins a new store and brings over every memory that can still be read. Or restore a backup."
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 import click
 
 from holdtrue.cli.door import DEGRADED, DONE, Door, command
+from holdtrue.errors import InvalidInput
 
 if TYPE_CHECKING:
     from holdtrue.store.importing import Imported
@@ -92,7 +93,7 @@ def export(door: Door, /, path: str, force: bool, vectors: bool) -> int:
     streaming = path == "-"
     if streaming and door.as_json:
         raise click.UsageError("--json does not go with -: standard output holds the export itself.")
-    target: BinaryIO | str = click.get_binary_stream("stdout") if streaming else path
+    target: BinaryIO | str = _binary(sys.stdout) if streaming else path
     with door.existing() as memory, progress("Exporting", as_json=door.as_json) as advance:
         receipt = memory.export(target, replace=force, vectors=vectors, progress=advance)
     printer = door.printer
@@ -118,7 +119,7 @@ def import_command(door: Door, /, path: str) -> int:
     """
     from holdtrue.cli.progress import progress
 
-    source: BinaryIO | str = click.get_binary_stream("stdin") if path == "-" else path
+    source: BinaryIO | str = _binary(sys.stdin) if path == "-" else path
     with door.memory() as memory, progress("Importing", as_json=door.as_json) as advance:
         memory.warm()
         receipt = memory.import_(source, progress=advance)
@@ -158,3 +159,10 @@ def _tell_import(door: Door, receipt: Imported) -> None:
     if not receipt.complete:
         write(sys.stderr, "holdtrue: the file is cut: what stood behind its last line is not in it\n")
     printer.notices(receipt.degraded)
+
+
+def _binary(stream: TextIO | None) -> BinaryIO:
+    """The bytes of a standard stream. Raises `InvalidInput` where it was closed before this process began."""
+    if stream is None:
+        raise InvalidInput("That standard stream is closed.", hint="Name a file instead of -.")
+    return stream.buffer

@@ -335,7 +335,9 @@ _ALL = (
                 "forgotten": {"type": "boolean", "description": "No reader finds it any more."},
                 "erased": {"type": "boolean", "description": "Its bytes are gone from the files as well."},
                 "waiting_for": _texts("What the erasure waits for."),
-                "remains": _texts("Files outside the database that may hold the memory: backups, exports. Tell the user."),
+                "remains": _texts(
+                    "Files outside the database that may hold the memory: backups, exports. Tell the user."
+                ),
             }
         ),
         call=_forget,

@@ -219,9 +219,7 @@ def forget(connection: StoreConnection, id_: str) -> int:
 
 
 def _scope_of(connection: apsw.Connection, id_: str) -> tuple[int, int, int, int, int]:
-    row = one(
-        connection, "SELECT seq, created_us, user_id, project_id, session_id FROM memories WHERE id = ?", (id_,)
-    )
+    row = one(connection, "SELECT seq, created_us, user_id, project_id, session_id FROM memories WHERE id = ?", (id_,))
     if row is None:
         raise NotFound(f"There is no memory {id_[:80]!r}.", id=id_[:80])
     seq, created_us, user_id, project_id, session_id = row

@@ -291,9 +291,7 @@ class Writer:
         memories.refresh_names(connection)
         with self._changed:
             group: list[_Item] = []
-            while (
-                self._queue and not self._queue[0].alone and sum(item.memories for item in group) < GROUP_MEMORIES
-            ):
+            while self._queue and not self._queue[0].alone and sum(item.memories for item in group) < GROUP_MEMORIES:
                 group.append(self._queue.popleft())
         if not group:
             connection.roll_back()
