@@ -54,7 +54,9 @@ def test_a_closed_store_is_neither_written_nor_made_again(fresh: Callable[[], Pa
         assert told["closed_s"] <= CLOSE_S, f"close took {told['closed_s']:.1f} s while the writer stood at {point}"
         assert told["after"] == told["before"], f"the store was written after the close: the writer stood at {point}"
         if unlink:
-            assert told["after"] == {}, f"files came back after the close: the writer stood at {point}"
+            assert not [name for name in told["after"] if name.startswith("memory.db")], (
+                f"files came back after the close: the writer stood at {point}"
+            )
 
 
 def test_a_second_close_does_nothing_and_every_call_after_it_is_refused_by_name(fresh: Callable[[], Path]) -> None:

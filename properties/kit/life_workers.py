@@ -201,7 +201,8 @@ def close_while_blocked(folder: Path, result: Path, unlink: bool, blocked_s: flo
     memory.close()
     closed_s = time.monotonic() - closing
     if unlink:
-        for path in folder.iterdir():
+        # Without the side file whose mode it takes, SQLite makes no database at all; so that one stays.
+        for path in folder.glob("memory.db*"):
             path.unlink()
     before = _contents(folder)
     time.sleep(max(0.0, began + blocked_s - time.monotonic()) + 0.6)
