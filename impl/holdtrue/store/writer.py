@@ -304,16 +304,13 @@ class Writer:
                 run(connection, "COMMIT")
         except BaseException as error:
             failure = store_error(error, self._folder)
+            refusal: HoldTrueError = OutcomeUnknown(f"{failure.message} Whether this was stored cannot be told.")
             try:
-                connection.roll_back()
-            except apsw.Error as second:
-                logger.warning("The transaction that failed could not be rolled back: %s", second)
-            self._drop_connection()
-            # A writer that was fenced has not come to its commit: there is nothing to cover.
-            if not isinstance(error, StoreClosed) and not self._cover():
-                failure = OutcomeUnknown(f"{failure.message} Whether this was stored cannot be told.")
-            for item in group:
-                item.refuse(failure)
+                if self._undo(connection, error):
+                    refusal = failure
+            finally:  # whatever else goes wrong: nobody may be left waiting
+                for item in group:
+                    item.refuse(refusal)
             if not isinstance(error, Exception):
                 raise
             return False
@@ -394,8 +391,8 @@ class Writer:
                 )
             value = item.operation(connection)
         except BaseException as error:
-            self._drop_connection()
             item.refuse(store_error(error, self._folder) if isinstance(error, apsw.Error | OSError) else error)
+            self._drop_connection()
             if not isinstance(error, Exception):
                 raise
         else:
@@ -403,6 +400,16 @@ class Writer:
         finally:
             self._patience = None
         return True
+
+    def _undo(self, connection: StoreConnection, error: BaseException) -> bool:
+        """Leave nothing of a group that failed. True when it is certain that nothing of it is stored."""
+        try:
+            connection.roll_back()
+        except apsw.Error as second:
+            logger.warning("The transaction that failed could not be rolled back: %s", second)
+        self._drop_connection()
+        # A writer that was fenced has not come to its commit: there is nothing to cover.
+        return isinstance(error, StoreClosed) or self._cover()
 
     def _cover(self) -> bool:
         """Commit something harmless over what a failed commit may have left; True when that is done.
@@ -490,7 +497,10 @@ class Writer:
             if connection is not None:
                 if self._fenced:
                     connection.leave_files_alone()
-                connection.close(True)
+                try:
+                    connection.close(True)
+                except Exception as error:  # noqa: BLE001 - a thread that dies would leave its callers waiting
+                    logger.warning("A connection that failed could not be closed: %s", error)
 
     def _let_go(self) -> None:
         self._drop_connection()
