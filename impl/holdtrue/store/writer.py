@@ -408,8 +408,9 @@ class Writer:
         except apsw.Error as second:
             logger.warning("The transaction that failed could not be rolled back: %s", second)
         self._drop_connection()
-        # A writer that was fenced has not come to its commit: there is nothing to cover.
-        return isinstance(error, StoreClosed) or self._cover()
+        # A writer that was fenced has not come to its commit, and a disk that is full has not taken the frame that ends
+        # it: there is nothing to cover. (A sync that finds no room is another error, and does leave a whole commit.)
+        return isinstance(error, StoreClosed | apsw.FullError) or self._cover()
 
     def _cover(self) -> bool:
         """Commit something harmless over what a failed commit may have left; True when that is done.
