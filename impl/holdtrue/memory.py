@@ -283,7 +283,10 @@ class Memory:
                 f"{counts['pending_vectors']} memories wait for a vector and are found by their words alone."
             )
         if counts["erasures_waiting"]:
-            degraded.append(f"{counts['erasures_waiting']} erasures wait for a reader of an older state to finish.")
+            degraded.append(
+                f"{counts['erasures_waiting']} erasures wait for a reader of an older state to finish, or for a process"
+                " that can load sqlite-vec."
+            )
         return answer
 
     def verify(self) -> Sequence[str]:

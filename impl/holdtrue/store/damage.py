@@ -141,8 +141,8 @@ def _lines(rows: list[tuple[Any, ...]]) -> list[str]:
     return [str(line) for (line,) in rows if line != "ok"]
 
 
-def _quoted(name: str) -> str:
-    return "'" + name.replace("'", "''") + "'"
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 # -- setting aside -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import apsw
 
 from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
-from holdtrue.store import checkpoint
+from holdtrue.store import checkpoint, vectors
 from holdtrue.store.connection import StoreConnection
 from holdtrue.store.statements import one, run
 
@@ -42,10 +42,10 @@ def finish(connection: StoreConnection, mover: StoreConnection) -> str:
     Must run outside a transaction, by the thread whose turn it is. Does not wait: a busy handler that would is the
     caller's to silence.
     """
+    if not vectors.settle(connection):
+        return WAITS_FOR_VECTORS  # a process with sqlite-vec removes them, then comes here again
     if not checkpoint.empty(connection, mover):
         return WAITS_FOR_READER
-    if one(connection, "SELECT 1 FROM stale_vectors LIMIT 1") is not None:
-        return WAITS_FOR_VECTORS  # a process with sqlite-vec removes them, then comes here again
     run(connection, "DELETE FROM erasures")
     return ""
 

@@ -274,7 +274,7 @@ class Writer:
                 self._connection = connection
         return self._connection
 
-    @enforces("INV-001")
+    @enforces("INV-001", "INV-028")
     def _commit_group(self, connection: StoreConnection) -> bool:
         """Commit queued items, about `GROUP_MEMORIES` in all, as one transaction; each is answered after the commit.
 
