@@ -9,13 +9,15 @@ from pathlib import Path
 
 import click
 
-from impl.benchmarks import backups, held_writer, killed_server, retrieval, saturation, start_up
+from impl.benchmarks import backups, held_writer, killed_server, retrieval, saturation, start_up, transfer
 from impl.benchmarks.figures import Report, dump
 
 
 @click.command()
 @click.option(
-    "--only", multiple=True, type=click.Choice(["saturation", "backups", "held", "killed", "start", "retrieval"])
+    "--only",
+    multiple=True,
+    type=click.Choice(["saturation", "backups", "held", "killed", "start", "transfer", "retrieval"]),
 )
 @click.option("--quick", is_flag=True, help="A tenth of the time: to see that it runs, not to quote.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; progress goes to stderr.")
@@ -37,6 +39,7 @@ def main(only: tuple[str, ...], quick: bool, as_json: bool, locomo: Path | None)
         "backups": lambda: [backups.measure(seconds=seconds, memories=memories, progress=say)],
         "held": lambda: held_writer.measure(memories=memories, holds_s=holds_s, progress=say),
         "killed": lambda: [killed_server.measure(seconds=seconds, progress=say)],
+        "transfer": lambda: [transfer.measure(memories=10 * memories, progress=say)],
     }
     if locomo is not None:
         benchmarks["retrieval"] = lambda: [retrieval.measure(locomo, progress=say)]

@@ -73,6 +73,7 @@ class MemoryService:
             memory.warm()
             memory.open()
             memory.embed_pending()
+            from holdtrue import credentials  # noqa: F401 - its formats are compiled now, and not in the first add
         except Exception as error:  # noqa: BLE001 - every call meets the same problem and reports it
             logger.warning("The store is not ready: %s", error)
 

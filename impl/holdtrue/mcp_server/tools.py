@@ -365,7 +365,10 @@ _ALL = (
                 "memories": _whole("How many memories there are."),
                 "vectors": _whole("How many of them have a vector."),
                 "pending_vectors": _whole("How many wait for one."),
-                "read_only": {"type": "boolean", "description": "Nothing can be stored: this user may not write there."},
+                "read_only": {
+                    "type": "boolean",
+                    "description": "Nothing can be stored: this user may not write there.",
+                },
                 "embedder": {"type": ["string", "null"], "description": "The model that made the vectors."},
             },
         ),

@@ -37,7 +37,7 @@ MODEL_DIRECTORY = Path(__file__).parent / "static_minilm"
 MAX_CHARACTERS = 65_536  # above the length limit of a memory; bounds time (0.1 s) and memory (30 MB) of one text
 BLOCK_ROWS = 2_048  # 2 MiB of float32 at a time, however long the text
 WORDS_KEPT = 20_000  # words of ASCII whose pieces are remembered: 3 MB
-WORD_CHARACTERS = 32
+WORD_CHARACTERS = 16  # a longer word is left to the tokeniser, which tries its parts faster
 
 # What the tokeniser's normaliser drops, and what its first step takes for a word: a run of letters and digits, or a mark.
 _ASCII_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
@@ -55,19 +55,26 @@ if hasattr(os, "register_at_fork"):
 class _Loaded:
     """The model in memory. `rows` int8 (pieces, 256), mapped from the file; `scales` float32 (pieces, 1)."""
 
-    __slots__ = ("_words", "rows", "scales", "tokenizer")
+    __slots__ = ("_vocabulary", "_words", "rows", "scales", "tokenizer")
 
-    def __init__(self, rows: NDArray[np.int8], scales: NDArray[np.float32], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        rows: NDArray[np.int8],
+        scales: NDArray[np.float32],
+        tokenizer: Tokenizer,
+        vocabulary: dict[str, int],
+    ) -> None:
         self.rows = rows
         self.scales = scales
         self.tokenizer = tokenizer
+        self._vocabulary = vocabulary
         self._words: dict[str, list[int]] = {}
 
     def pieces(self, text: str) -> list[int]:
         """Row numbers of the text's wordpieces; unknown pieces are row 0, a row of zeros.
 
         The tokeniser takes a text apart at blanks and punctuation and then each word by itself. Of ASCII both steps are
-        done here, and a word's pieces are remembered: a fifth of the time, and the same numbers.
+        done here, and the pieces of its short words are remembered: a fifth of the time, and the same numbers.
         """
         if not text.isascii() or len(text) > MAX_CHARACTERS:
             return _encode(self.tokenizer, text)
@@ -76,12 +83,30 @@ class _Loaded:
         for word in _ASCII_WORD.findall(text.translate(_ASCII_CONTROLS).lower()):
             found = known.get(word)
             if found is None:
-                found = _encode(self.tokenizer, word)
-                if len(known) >= WORDS_KEPT:
-                    known.clear()
-                if len(word) <= WORD_CHARACTERS:
-                    known[word] = found
+                if len(word) > WORD_CHARACTERS:
+                    found = _encode(self.tokenizer, word)
+                else:
+                    if len(known) >= WORDS_KEPT:
+                        known.clear()
+                    found = known[word] = self._split(word)
             pieces += found
+        return pieces
+
+    def _split(self, word: str) -> list[int]:
+        """The pieces of one word: from its beginning, always the longest that the vocabulary has; the whole is unknown
+        where there is none.
+        """
+        pieces = []
+        begin, prefix = 0, ""
+        while begin < len(word):
+            for end in range(len(word), begin, -1):
+                piece = self._vocabulary.get(prefix + word[begin:end])
+                if piece is not None:
+                    break
+            else:
+                return [0]
+            pieces.append(piece)
+            begin, prefix = end, "##"
         return pieces
 
 
@@ -165,8 +190,9 @@ class StaticEmbedder(Embedder):
             if rows.shape != shape or rows.dtype != np.int8 or scales.shape != (shape[0], 1) or len(pieces) != shape[0]:
                 raise ModelUnavailable("The default model's files do not fit together.", hint=_REINSTALL)
             rules = described["tokeniser"]
+            vocabulary = dict(zip(pieces, range(len(pieces)), strict=True))
             wordpiece = models.WordPiece(
-                dict(zip(pieces, range(len(pieces)), strict=True)),
+                vocabulary,
                 unk_token=rules["model"]["unknown"],
                 max_input_chars_per_word=rules["model"]["max_input_chars_per_word"],
                 continuing_subword_prefix=rules["model"]["prefix"],
@@ -180,7 +206,7 @@ class StaticEmbedder(Embedder):
             _encode(tokenizer, "Warm up: naïve 日本語")  # what initialises itself at first use does so under the lock
         except (ImportError, OSError, EOFError, ValueError) as error:
             raise ModelUnavailable(f"The default model cannot be loaded: {error}.", hint=_REINSTALL) from error
-        return _Loaded(rows, scales, tokenizer)
+        return _Loaded(rows, scales, tokenizer, vocabulary)
 
 
 _DESCRIPTION = frozenset({"name", "revision", "dimension", "unrelated_cosine", "pieces", "tokeniser", "files"})

@@ -50,17 +50,23 @@ def finish(connection: StoreConnection, mover: StoreConnection) -> str:
     return ""
 
 
-def copies(connection: apsw.Connection, since_us: int) -> list[str]:
-    """The files that were made of the store at or after a moment, as far as it was told of them."""
-    return [path for (path,) in run(connection, "SELECT path FROM copies WHERE at_us >= ? ORDER BY at_us", (since_us,))]
+def copies(connection: apsw.Connection, since_us: int) -> list[tuple[str, int]]:
+    """The files that were made of the store at or after a moment, as far as it was told of them: path, microseconds.
+
+    One that is being made now stands there with a time in the future.
+    """
+    rows = run(connection, "SELECT path, at_us FROM copies WHERE at_us >= ? ORDER BY at_us", (since_us,))
+    return [(str(path), int(at_us)) for path, at_us in rows]
 
 
-def remains(folder: Path, recorded: list[str], since_us: int) -> tuple[str, ...]:
+def remains(folder: Path, recorded: list[tuple[str, int]], since_us: int) -> tuple[str, ...]:
     """The files that may hold a memory stored at `since_us` and that no store can reach into.
 
-    Those of the recorded copies that are still there, and what lies in the folder's own `backups` and `kept-aside`.
+    Those of the recorded copies that are there or being made, and what lies in the folder's own `backups` and
+    `kept-aside`.
     """
-    found = dict.fromkeys(path for path in recorded if os.path.lexists(path))
+    now = now_us()
+    found = dict.fromkeys(path for path, at_us in recorded if at_us > now or os.path.lexists(path))
     for place in (BACKUPS, KEPT_ASIDE):
         found |= dict.fromkeys(str(path) for path in sorted(_files(folder / place)) if _changed_us(path) >= since_us)
     return tuple(found)

@@ -245,13 +245,14 @@ def _revisions(connection: StoreConnection, seq: int) -> list[dict[str, Any]]:
 
 
 def _vectors(connection: StoreConnection, seqs: list[int]) -> dict[int, bytes]:
-    rows = run(
-        connection,
-        """SELECT rowid, embedding FROM memories_vec WHERE rowid IN (SELECT value FROM json_each(?))
-           AND rowid NOT IN (SELECT memory FROM stale_vectors)""",
-        (json.dumps(seqs),),
-    )
-    return dict(rows)
+    stale = {seq for (seq,) in run(connection, "SELECT memory FROM stale_vectors")}
+    found = {}
+    for seq in seqs:
+        # One at a time: vec0 takes three times as long to look a list up.
+        row = one(connection, "SELECT embedding FROM memories_vec WHERE rowid = ?", (seq,))
+        if row is not None and seq not in stale:
+            found[seq] = bytes(row[0])
+    return found
 
 
 class _Record:

@@ -8,15 +8,15 @@ finishes it). The file is only read. One batch is read and given its vectors whi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from holdtrue import failpoints
 from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError, InvalidInput, SourceUnreadable
 from holdtrue.store import jsonlines
@@ -26,7 +26,7 @@ from holdtrue.store.placement import COUNTS, Arrival, Placed
 from holdtrue.store.portable import End, Header, More, Portable, Tombstone, parts
 from holdtrue.store.vectors import Vector
 
-BATCH_RECORDS = 250  # one batch is one transaction, and everybody else's writes wait for it
+BATCH_RECORDS = 500  # one batch is one transaction, and everybody else's writes wait for it
 BATCH_CHARACTERS = 500_000
 SHOWN = 100
 
@@ -257,16 +257,16 @@ def import_all(
 
     placed_any = False
     try:
-        for batch in _ahead(ready()):
-            placed = place(batch.items)
-            placed_any = True
-            failpoints.hit("import.batch")
-            for name in COUNTS:
-                sums[name] += getattr(placed, name)
-            for line, reason in placed.conflicts:
-                conflicts.add(line, reason)
-            if progress is not None:
-                progress(batch.bytes_read, total_bytes)
+        with contextlib.closing(_ahead(ready())) as batches:
+            for batch in batches:
+                placed = place(batch.items)
+                placed_any = True
+                for name in COUNTS:
+                    sums[name] += getattr(placed, name)
+                for line, reason in placed.conflicts:
+                    conflicts.add(line, reason)
+                if progress is not None:
+                    progress(batch.bytes_read, total_bytes)
     except HoldTrueError as error:
         if placed_any:
             hint = error.hint.replace("Nothing was stored", "Nothing more was stored")
@@ -324,7 +324,7 @@ def size_of(file: BinaryIO) -> int | None:
         return None
 
 
-def _ahead(items: Iterable[T]) -> Iterator[T]:
+def _ahead(items: Iterable[T]) -> Generator[T, None, None]:
     """The items, each made by a thread of its own while the one before is dealt with."""
     made: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=1)
     left = threading.Event()

@@ -98,14 +98,13 @@ class _Here:
         self._ids: set[str] = set()
         self._digests: set[_Scoped] = set()
         self._keys: set[_Scoped] = set()
-        if one(connection, "SELECT 1 FROM memories LIMIT 1") is None:
-            listed = run(connection, "SELECT 1 FROM tombstones LIMIT 1")
-            if not listed:
-                return
-        ids = [item.id if isinstance(item, Tombstone) else item.record.id for item in batch]
-        for table in ("memories", "tombstones"):
-            rows = run(connection, f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", _listed(ids))
+        filled = [t for t in ("memories", "tombstones") if one(connection, f"SELECT 1 FROM {t} LIMIT 1") is not None]
+        ids = _listed([item.id if isinstance(item, Tombstone) else item.record.id for item in batch])
+        for table in filled:
+            rows = run(connection, f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", ids)
             self._ids.update(id_ for (id_,) in rows)
+        if "memories" not in filled:
+            return
         scopes: dict[tuple[str, str], list[Portable]] = {}
         for item in batch:
             if isinstance(item, Arrival):

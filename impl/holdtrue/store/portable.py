@@ -438,9 +438,9 @@ def _entries(value: dict[str, Any], name: str) -> Sequence[dict[str, Any]]:
     entries = value.get(name, ())
     if entries == () or entries == []:
         return ()
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InvalidInput(f"{name} is not a list of objects")
-    return entries
+    if type(entries) is list and (type(entries[0]) is dict if len(entries) == 1 else set(map(type, entries)) == {dict}):
+        return entries
+    raise InvalidInput(f"{name} is not a list of objects")
 
 
 def _sources(value: dict[str, Any]) -> list[Source]:

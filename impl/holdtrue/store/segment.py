@@ -28,5 +28,7 @@ UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 
 def index_text(text: str) -> str:
     """The derived text of the full-text index: NFC, unspaced scripts cut into letters, NUL-free, valid UTF-8."""
+    if text.isascii():
+        return text.replace("\0", " ")
     normal = unicodedata.normalize("NFC", valid_unicode(text)).replace("\0", " ")
     return _UNSPACED_LETTER.sub(r" \1 ", normal)

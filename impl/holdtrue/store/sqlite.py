@@ -174,7 +174,7 @@ class SQLiteStore:
         engine = self._use()
         make_private_folder(self.folder)
 
-        def remove(connection: StoreConnection) -> tuple[int, list[str]]:
+        def remove(connection: StoreConnection) -> tuple[int, list[tuple[str, int]]]:
             created_us = memories.forget(connection, id_)
             return created_us, erase.copies(connection, created_us)
 

@@ -14,7 +14,7 @@ import apsw
 
 from holdtrue.enforces import enforces
 
-_ROWS = 50
+_ROWS = 250
 
 
 @enforces("INV-012")
@@ -44,6 +44,6 @@ def insert_many(connection: apsw.Connection, into: str, rows: Sequence[Sequence[
     """
     for start in range(0, len(rows), _ROWS):
         some = rows[start : start + _ROWS]
-        row = f"({', '.join('?' * len(some[0]))})"
+        row = f"({','.join('?' * len(some[0]))})"
         values = tuple(itertools.chain.from_iterable(some))
-        run(connection, f"INSERT INTO {into} VALUES{', '.join([row] * len(some))}", values)
+        run(connection, f"INSERT INTO {into} VALUES{','.join([row] * len(some))}", values)
