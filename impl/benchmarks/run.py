@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from impl.benchmarks import backups, held_writer, killed_server, retrieval, saturation, start_up, transfer
+from impl.benchmarks import backups, held_writer, killed_server, large_store, retrieval, saturation, start_up, transfer
 from impl.benchmarks.figures import Report, dump
 
 
@@ -17,7 +17,7 @@ from impl.benchmarks.figures import Report, dump
 @click.option(
     "--only",
     multiple=True,
-    type=click.Choice(["saturation", "backups", "held", "killed", "start", "transfer", "retrieval"]),
+    type=click.Choice(["saturation", "backups", "held", "killed", "start", "large", "transfer", "retrieval"]),
 )
 @click.option("--quick", is_flag=True, help="A tenth of the time: to see that it runs, not to quote.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; progress goes to stderr.")
@@ -39,6 +39,7 @@ def main(only: tuple[str, ...], quick: bool, as_json: bool, locomo: Path | None)
         "backups": lambda: [backups.measure(seconds=seconds, memories=memories, progress=say)],
         "held": lambda: held_writer.measure(memories=memories, holds_s=holds_s, progress=say),
         "killed": lambda: [killed_server.measure(seconds=seconds, progress=say)],
+        "large": lambda: [large_store.measure(memories=10 * memories, progress=say)],
         "transfer": lambda: [transfer.measure(memories=10 * memories, progress=say)],
     }
     if locomo is not None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import apsw
@@ -180,3 +181,37 @@ def test_the_schema_is_made_once_and_the_store_is_in_wal_mode(store: Path, mode:
         assert connection.pragma("user_version") == schema.VERSION
         assert connection.pragma("application_id") == schema.APPLICATION_ID
         connection.close()
+
+
+def test_a_thousand_opens_that_fail_leave_no_descriptor_and_no_file_behind(
+    tmp_path: Path, run_python: Callable[..., CompletedProcess[str]]
+) -> None:
+    (tmp_path / "memory.db").write_bytes(b"My notes, not a database.\n" * 400)
+    program = """
+import gc, os, sys
+from holdtrue import HoldTrueError, Memory
+
+ID = "01890000-0000-7000-8000-000000000000"  # forgetting goes the way of all writes, and needs no model
+
+def refused(call):
+    try:
+        call()
+    except HoldTrueError as error:
+        return error.code
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/dev/fd"))
+
+with Memory(sys.argv[1]) as memory:
+    codes = {refused(memory.list), refused(lambda: memory.forget(ID))}
+before = descriptors()
+for number in range(500):
+    with Memory(sys.argv[1]) as memory:
+        codes |= {refused(memory.list), refused(lambda: memory.forget(ID))}
+print(sorted(codes), descriptors() - before)
+"""
+    done = run_python(program, tmp_path)
+    assert done.stdout == "['STORE_CORRUPT'] 0\n", done.stderr
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names <= {"memory.db", "turn.outer", "turn.inner"}
