@@ -441,8 +441,10 @@ class Memory:
         What is not finished by then is refused; afterwards nothing of this process writes the store.
         """
         deadline = Deadline.after(_CLOSE_WAIT_S)
-        self._model.finish(wait_s=_CATCH_UP_WAIT_S)
-        self._store.close(deadline)
+        try:
+            self._model.finish(wait_s=_CATCH_UP_WAIT_S)
+        finally:
+            self._store.close(deadline)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

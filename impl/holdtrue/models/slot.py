@@ -99,7 +99,13 @@ class ModelSlot:
         with self._lock:
             if self._ended is None or (self._ended.is_set() and self._embedder is None and self._retry.passed()):
                 self._ended = threading.Event()
-                threading.Thread(target=self._run, args=(self._ended,), name="holdtrue-model", daemon=True).start()
+                thread = threading.Thread(target=self._run, args=(self._ended,), name="holdtrue-model", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self._load_problem = f"The model cannot be loaded now: {error}."
+                    self._retry = Deadline.after(RETRY_S)
+                    self._ended.set()
             return self._ended
 
     def _run(self, ended: threading.Event) -> None:
@@ -122,8 +128,15 @@ class ModelSlot:
             if not self._behind or self._embedder is None or self._catching_up:
                 return
             self._behind, self._catching_up = False, True
-        self._thread = threading.Thread(target=self._run_catch_up, name="holdtrue-catch-up", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run_catch_up, name="holdtrue-catch-up", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread can be had now: what was put off is not forgotten for that
+            logger.warning("Pending vectors cannot be made now: %s", error)
+            with self._lock:
+                self._behind, self._catching_up = True, False
+            return
+        self._thread = thread  # only now can it be waited for
 
     def _run_catch_up(self) -> None:
         try:
