@@ -82,6 +82,20 @@ def is_wordy(value: str) -> bool:
     )
 
 
+def is_knotted(value: str) -> bool:
+    """Whether something that `is_wordy` would still do for a password: `hunter2-Zz9x`, `correct-Horse7`, `Winter-2026`.
+
+    One of its parts mixes letters and digits as no technical name does, or a capitalised word stands beside a number.
+    """
+    parts = [part for part in _SPLIT.split(value) if part]
+    if len(value) < 6 or len(parts) < 2:
+        return False
+    if any(_LETTER.search(part) and _DIGIT.search(part) and not _TECHNICAL_ALONE.fullmatch(part) for part in parts):
+        return True
+    titled = any(len(part) >= 3 and part[0].isupper() and part[1:].islower() for part in parts)
+    return titled and any(part.isdigit() for part in parts)
+
+
 def _has_odd_case(part: str) -> bool:
     """Whether capitals stand within a word more often than in `CamelCase`."""
     return len(part) >= 8 and 5 * len(_CAPITAL_WITHIN.findall(part)) >= len(part)

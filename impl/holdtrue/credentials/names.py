@@ -256,6 +256,8 @@ def _is_bare_secret(text: str, position: int, value: str, name: _Name, relation:
         return name.password and looks.is_mixed(shown) and looks.classes(shown) >= 3 and looks.has_sign(shown)
     if (looks.is_mixed if name.strong else looks.is_random)(shown):
         return True
+    if name.password and looks.is_knotted(shown):
+        return True
     if relation == "joined" and text[position - 1] == "=" and len(shown) >= 10 and looks.is_mixed(shown):
         return True
     if name.password and shown.isdigit():
