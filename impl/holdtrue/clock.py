@@ -68,9 +68,14 @@ def to_us(value: object, *, name: str) -> int:
 
 
 def _within_range(moment: int, name: str) -> int:
-    if not _MIN_US <= moment <= _MAX_US:
+    if not MIN_US <= moment <= MAX_US:
         raise InvalidInput(f"{name} lies outside the years 1 to 9999.", hint=_TIME_HINT)
     return moment
+
+
+def clamped(moment_us: int) -> int:
+    """The nearest moment that a time may have: what was stored before a limit held must stay readable."""
+    return min(max(moment_us, MIN_US), MAX_US)
 
 
 def to_iso(moment_us: int) -> str:
@@ -79,5 +84,6 @@ def to_iso(moment_us: int) -> str:
 
 
 _TIME_HINT = "Use ISO 8601, for example 2026-03-04T10:00:00+01:00; without an offset it is local time."
-_MIN_US = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
-_MAX_US = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
+# A day within what a datetime holds, so that every time can be told with every offset.
+MIN_US = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
+MAX_US = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND

@@ -220,6 +220,9 @@ def _members(path: Path) -> list[_Member]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigInvalid(f"Line {line} of {str(path)!a} is not UTF-8.") from error
+    other = _other_value(text)
+    if other:
+        raise ConfigInvalid(f"{str(path)!a} holds {other}; an object in braces is expected.")
     try:
         return list(_parsed(text))
     except json.JSONDecodeError as error:
@@ -291,6 +294,19 @@ def _parsed(text: str) -> Iterator[_Member]:
         place = _skip(text, place)
     if _skip(text, place + 1) != len(text):
         raise json.JSONDecodeError("there is more after the object", text, _skip(text, place + 1))
+
+
+def _other_value(text: str) -> str:
+    """What a text holds that is JSON and no object, in words; "" where it is an object or no JSON."""
+    place = _skip(text, 0)
+    if text[place : place + 1] == "{":
+        return ""
+    try:
+        value = _decoder.decode(text)
+    except (ValueError, RecursionError, _NoValue):
+        return ""
+    words = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return words.get(type(value), "a number")
 
 
 def _skip(text: str, place: int) -> int:

@@ -131,7 +131,7 @@ class StoreOnNetwork(StoreError):
 
 class StoreFull(StoreError):
     code = "STORE_FULL"
-    default_hint = "Nothing was stored. Free space on the disk that holds the store, then try again."
+    default_hint = "No memory was stored or changed. Free space on the disk that holds the store, then try again."
 
 
 class OutcomeUnknown(StoreError):
@@ -150,7 +150,8 @@ class StoreCorrupt(StoreError):
     code = "STORE_CORRUPT"
     default_hint = (
         "The file was left as it is. `holdtrue doctor` tells what is damaged; `holdtrue doctor --set-aside` keeps the "
-        "file, begins a new store and brings over every memory that can still be read. Or restore a backup."
+        "file, begins a new store and brings over every memory that can still be read. Or restore a backup: `holdtrue "
+        "restore` keeps the file as well."
     )
 
 

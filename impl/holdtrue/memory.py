@@ -280,12 +280,13 @@ class Memory:
             )
         if counts["pending_vectors"]:
             degraded.append(
-                f"{counts['pending_vectors']} memories wait for a vector and are found by their words alone."
+                f"{records.counted(counts['pending_vectors'], 'memory waits', 'memories wait')} for a vector and"
+                " can be found by words alone."
             )
         if counts["erasures_waiting"]:
             degraded.append(
-                f"{counts['erasures_waiting']} erasures wait for a reader of an older state to finish, or for a process"
-                " that can load sqlite-vec."
+                f"{records.counted(counts['erasures_waiting'], 'erasure waits', 'erasures wait')} for a reader of an older"
+                " state to finish, or for a process that can load sqlite-vec."
             )
         return answer
 
@@ -336,10 +337,13 @@ class Memory:
             reset = tuple(entry.short for entry in derived.chosen(reset))
             self._store.reset_derived(reset, self._deadline())
         rest = [name for name in wanted if name not in reset]
+        awaited = self._awaited() if "vectors" in wanted else 0  # what is not rebuilt may be unreadable
         done = self._rebuild_by_batches(rest, progress or _ignore) if rest else 0
         strays = self._store.purge_strays(rest, self._deadline()) if rest else 0
         vectors = self.embed_pending()
-        return Rebuilt(tuple(wanted), reset, done, strays, vectors)
+        if awaited:
+            vectors = max(vectors, awaited - self._awaited())
+        return Rebuilt(tuple(wanted), reset, done, strays, vectors, awaited)
 
     def set_aside(self, *, progress: Advance | None = None) -> SetAside:
         """Keep the bytes of a damaged store in `kept-aside`, begin a new one in its place, and bring over every memory that
@@ -382,9 +386,10 @@ class Memory:
         """Let the state of a backup take the place of the store's, at one instant for everyone who has it open.
 
         What was forgotten stays forgotten. With `backup` the state before is kept in `backups`, and the receipt names it;
-        the newest `keep` stay there. A store that does not exist yet is made.
-        Raises `StoreTooNew`, `StoreCorrupt`, `StoreUnusable` or another `StoreError`; then the store is as it was, except
-        for `OutcomeUnknown`.
+        the newest `keep` stay there. A store that does not exist yet is made. One that is so damaged that it does not open
+        is set aside first, as by `set_aside`, and the receipt tells of it.
+        Raises `SourceUnreadable`, `StoreTooNew`, `StoreCorrupt`, `StoreUnusable` or another `StoreError`; then the store is
+        as it was, or set aside, except for `OutcomeUnknown`.
         """
         given = backups.given_path(path)
         keep = records.check_count(keep, name="keep", low=1, high=backups.KEEP_LIMIT)
@@ -466,6 +471,10 @@ class Memory:
             progress(seen, max(total, seen))
         return done
 
+    def _awaited(self) -> int:
+        with self._store.read() as view:
+            return view.counts()["pending_vectors"]
+
     def _check_model(self) -> Check:
         current = self._model.embedder(wait_s=self._settings.model_wait_s)
         if current is None:
@@ -539,6 +548,7 @@ class Memory:
             embed=self._vectors,
             held=self._held,
             place=lambda batch: self._store.place(batch, self._deadline()),
+            left=self._store.left_since,
             space=self._space,
             total_bytes=importing.size_of(file),
             progress=progress,
@@ -547,7 +557,8 @@ class Memory:
             return receipt
         self._model.put_off()
         problem = self._model.problem or "The model was not ready in time, or is another than the store's."
-        return replace(receipt, degraded=(f"{receipt.put_off:,} memories wait for a vector. {problem}",))
+        waiting = records.counted(receipt.put_off, "memory waits", "memories wait")
+        return replace(receipt, degraded=(f"{waiting} for a vector. {problem}",))
 
     def _held(self, ids: Sequence[str]) -> Mapping[str, int]:
         try:

@@ -33,6 +33,7 @@ BATCH_LIMIT = 1_000
 BATCH_CHARACTERS = 1_000_000  # one batch is one transaction, and everybody else's writes wait for it
 SEARCH_LIMIT = 200
 LIST_LIMIT = 500
+COUNT_LIMIT = 2**31  # revisions, and how often a source told a text: sums of them stay far from 64 bits
 
 METADATA_DEPTH = 32  # deeper ones could be stored and not be read again from deep inside a program
 
@@ -40,6 +41,11 @@ _INVISIBLE = ("Z", "C")
 _VISIBLE_ASCII = re.compile(r"[!-~]")
 _REPLACEMENT = "\ufffd"
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def shown_path(path: str) -> str:
+    """A path as valid Unicode: each byte of it that is no UTF-8 stands as an escape, `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def valid_unicode(text: str) -> str:
@@ -171,6 +177,11 @@ def _check_nesting(value: object) -> None:
             return
         level = below
     raise InvalidInput(f"metadata is nested deeper than {METADATA_DEPTH} levels.", hint="Make it flatter.")
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its noun, as in "1 memory" and "2,000 memories"."""
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def check_count(value: object, *, name: str, low: int, high: int) -> int:
@@ -406,7 +417,7 @@ class Forgotten:
             "forgotten": self.forgotten,
             "erased": self.erased,
             "waiting_for": list(self.waiting_for),
-            "remains": list(self.remains),
+            "remains": [shown_path(path) for path in self.remains],
         }
 
 

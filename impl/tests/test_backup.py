@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import apsw
@@ -27,6 +28,7 @@ from holdtrue.errors import (
     HoldTrueError,
     InvalidInput,
     NotFound,
+    SourceUnreadable,
     StoreCorrupt,
     StoreFull,
     StoreMissing,
@@ -508,8 +510,8 @@ def _plant(path: Path, *, tables: bool, application: int | None = None, version:
 @pytest.mark.parametrize(
     ("plant", "error"),
     [
-        (lambda path: None, StoreUnusable),
-        (lambda path: path.mkdir(), StoreUnusable),
+        (lambda path: None, SourceUnreadable),
+        (lambda path: path.mkdir(), SourceUnreadable),
         (lambda path: path.write_bytes(b""), StoreUnusable),
         (lambda path: path.write_bytes(b"not a database at all " * 400), StoreCorrupt),
         (lambda path: _plant(path, tables=True), StoreUnusable),
@@ -527,6 +529,7 @@ def test_what_is_no_backup_is_refused_and_the_store_is_as_it_was(
     with pytest.raises(error) as refused:
         memory.restore(given)
     assert refused.value.hint
+    assert "backup" in refused.value.message
     assert texts(memory) == before
     with Memory(tmp_path / "never") as never, pytest.raises(error):
         never.restore(given)
@@ -635,9 +638,117 @@ def test_the_commands_back_up_and_restore(store: Path, tmp_path: Path, capsys: p
     assert [memory["text"] for memory in call("list")["memories"]] == ["the harbour is east"]
     text = told("restore", made["path"], "--yes")
     assert text.startswith("Restored")
-    assert "The store holds 1 memories." in text
+    assert "The store holds 1 memory." in text
     assert "is kept in" in text
     assert told("backup").startswith("Backed up and checked")
+    assert "\n1 memory, " in told("backup")
+
+
+def test_a_restore_tells_which_older_backups_went_to_make_room(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Memory(store) as memory:
+        memory.add("the harbour is east")
+        made = memory.backup(tmp_path / "copy.db").path
+        oldest, *_ = [memory.backup().path for _ in range(10)]
+    assert run(["restore", made, "--yes", "--store", str(store)]) == 0
+    assert f"Removed the older {oldest}" in capsys.readouterr().out
+
+
+def cut_short(store: Path) -> None:
+    os.truncate(store / "memory.db", (store / "memory.db").stat().st_size // 2 // 4096 * 4096)
+
+
+def lose_the_database(store: Path) -> None:
+    """An empty database beside a log that holds memories."""
+    data = (store / "memory.db").read_bytes()
+    (store / "memory.db-wal").write_bytes(data[:40_000])
+    os.truncate(store / "memory.db", 0)
+
+
+def write_over_the_header(store: Path) -> None:
+    with (store / "memory.db").open("r+b") as file:
+        file.write(bytes(100))
+
+
+@pytest.mark.parametrize("hurt", [cut_short, write_over_the_header, lose_the_database])
+@pytest.mark.parametrize("save", [True, False])
+def test_a_store_that_does_not_open_is_restored_and_its_bytes_are_kept(
+    store: Path, tmp_path: Path, hurt: Callable[[Path], None], save: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Memory(store) as memory:
+        memory.add_many(["the harbour is east", "the mill is north"])
+        made = memory.backup(tmp_path / "copy.db").path
+        memory.add("stored later")
+    hurt(store)
+    before = {path.name: path.read_bytes() for path in store.glob("memory.db*") if path.stat().st_size}
+    arguments = ["restore", made, "--yes", "--json", "--store", str(store)]
+    assert run(arguments if save else [*arguments, "--no-backup"]) in (0, 4)
+    receipt = json.loads(capsys.readouterr().out)
+    kept = Path(receipt["set_aside"]["kept"])
+    assert kept.parent == store / "kept-aside"
+    assert receipt["set_aside"]["findings"]
+    assert {name: (kept / name).read_bytes() for name in before if not name.endswith("-shm")} == {
+        name: data for name, data in before.items() if not name.endswith("-shm")
+    }
+    with Memory(store) as memory:
+        assert texts(memory) == ["the harbour is east", "the mill is north"]
+        assert memory.verify() == []
+        assert memory.doctor().state == "ok"
+    if hurt is write_over_the_header and save:
+        assert held(receipt["backup"], tmp_path) == ["stored later", "the harbour is east", "the mill is north"]
+    if not save:
+        assert receipt["backup"] is None
+
+
+def test_a_damaged_store_is_left_to_the_byte_when_the_backup_is_damaged_too(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Memory(store) as memory:
+        memory.add("the harbour is east")
+        made = Path(memory.backup(tmp_path / "copy.db").path)
+    write_over_the_header(store)
+    os.truncate(made, 8192)
+    before = (store / "memory.db").read_bytes()
+    assert run(["restore", str(made), "--yes", "--json", "--store", str(store)]) == 3
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "STORE_CORRUPT"
+    assert error["message"].startswith(f"The backup file {made} ")
+    assert (store / "memory.db").read_bytes() == before
+    assert not (store / "kept-aside").exists()
+
+
+def test_a_backup_that_is_not_there_is_told_before_anybody_is_asked(
+    memory: Memory, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory.add("the harbour is east")
+    monkeypatch.setattr("holdtrue.cli.output.is_terminal", lambda stream: stream is sys.stdin)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    for name in ("none.db", "."):
+        assert run(["restore", str(tmp_path / name), "--store", str(store), "--json"]) == 2
+        out, err = capsys.readouterr()
+        assert json.loads(out)["error"]["code"] == "SOURCE_UNREADABLE"
+        assert "Replace" not in err
+    assert sys.stdin.read() == "y\n"
+
+
+def test_the_backup_of_a_damaged_state_is_told_by_doctor_as_not_verified(
+    memory: Memory, copy: Path, store: Path
+) -> None:
+    memory.close()
+    data = (store / "memory.db").read_bytes()
+    page = next(page for page in range(2, len(data) // 4096) if b"the harbour is east" in data[page * 4096 :][:4096])
+    (store / "memory.db").write_bytes(data[: page * 4096] + b"\xff" * 4096 + data[(page + 1) * 4096 :])
+    with Memory(store) as damaged:
+        receipt = damaged.restore(copy)
+        sound = damaged.restore(copy).backup
+    with Memory(store) as opened:
+        check = {check.name: check for check in opened.doctor().checks}["backups"]
+    assert sound is not None
+    assert (check.state, check.details["unverified"]) == ("ok", [receipt.backup])
+    assert receipt.backup is not None
+    assert receipt.backup in check.says
+    assert check.advice
 
 
 def test_a_restore_asks_on_a_terminal_and_no_changes_nothing(
@@ -684,3 +795,51 @@ def test_four_servers_go_on_with_the_restored_state(store: Path, tmp_path: Path)
         assert {record.user for record in memory.list() if record.text.endswith("since")} == {
             f"user {number}" for number in range(4)
         }
+
+
+def test_a_close_ends_a_restore_that_is_under_way_and_nothing_of_it_stands(
+    run_python: Callable[..., CompletedProcess[str]], store: Path, tmp_path: Path
+) -> None:
+    program = """
+import os, sys, threading, time
+from holdtrue import HoldTrueError, Memory, failpoints
+
+folder, target = sys.argv[1:]
+memory = Memory(folder)
+memory.add_many([f"of the backup, number {number}" for number in range(400)])
+memory.backup(target)
+secret = memory.add("stored since")
+real_hit, under_way, told = failpoints.hit, threading.Event(), []
+
+def hit(point):
+    real_hit(point)
+    if point == "restore.step":
+        under_way.set()
+        time.sleep(3.0)
+
+failpoints.hit = hit
+
+def restore():
+    try:
+        memory.restore(target, backup=False)
+        told.append("restored")
+    except HoldTrueError as error:
+        told.append(error.code)
+
+thread = threading.Thread(target=restore)
+thread.start()
+under_way.wait(30)
+began = time.monotonic()
+memory.close()
+closed_s = time.monotonic() - began
+with Memory(folder) as again:
+    added = again.add("acknowledged by the next one").id
+    again.forget(secret.id)
+    thread.join(30)
+    texts = [record.text for record in again.list(limit=500)]
+    print(told, closed_s < 2.5, "acknowledged by the next one" in texts, "stored since" in texts, again.verify())
+sys.stdout.flush()
+os._exit(0)
+"""
+    done = run_python(program, store, tmp_path / "backup.db")
+    assert done.stdout == "['STORE_CLOSED'] True True False []\n", done.stderr

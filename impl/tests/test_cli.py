@@ -112,7 +112,7 @@ def test_the_lines_for_people_name_the_memory_its_date_and_its_text(run: Run) ->
     found = run("search", "deploys")[1]
     assert id_ in found
     assert "Deploys go out on Tuesdays" in found
-    assert "1 more lines" in found
+    assert "1 more line\n" in found
     assert "user maya" in found
     assert run("search", "--", "---")[1] == "Nothing found.\n"
     assert "goes after --" in run("search", "-webhook")[2]
@@ -286,7 +286,30 @@ def test_no_command_shows_the_help_and_a_setting_that_is_no_number_is_told(
     monkeypatch.setenv("HOLDTRUE_WRITE_WAIT_S", "soon")
     code, _, err = run("add", "a note")
     assert code == 0
+    assert err.startswith("holdtrue: ")
     assert "HOLDTRUE_WRITE_WAIT_S='soon'" in err
+
+
+def test_counts_of_one_are_told_in_the_singular(run: Run, tmp_path: Path) -> None:
+    run("add", "a note")
+    (tmp_path / "one.jsonl").write_text('{"text": "another note"}\n')
+    assert run("import", str(tmp_path / "one.jsonl"))[1] == "Imported  1 memory\n"
+    assert run("import", str(tmp_path / "one.jsonl"))[1] == "Imported  0 memories\n1 was here already\n"
+    run("forget", json.loads(run("list", "--json")[1])["memories"][0]["id"])
+    exported = run("export", str(tmp_path / "all.jsonl"))[1]
+    assert "\n1 memory, 1 forgotten id, " in exported
+    connection = apsw.Connection(str(tmp_path / "home" / "memory.db"))
+    connection.execute("INSERT INTO erasures VALUES('x', 0)").fetchall()
+    connection.close()
+    assert "1 erasure waits for a reader" in run("status")[1]
+
+
+def test_an_option_is_named_as_it_is_typed_with_what_it_may_be(run: Run) -> None:
+    code, _, err = run("search", "a note", "--context", "200")
+    assert code == 2
+    assert err.startswith("holdtrue: --context is 200; it must lie in 640 to 1,000,000.")
+    assert "640" in run("search", "--help")[1]
+    assert "holdtrue config list" in run("config", "set", "--help")[1]
 
 
 def test_a_server_without_standard_streams_says_so(tmp_path: Path) -> None:
@@ -425,3 +448,13 @@ def test_help_names_every_command_and_the_exit_codes(run: Run) -> None:
         assert "--store" in text
         assert "--json" in text
     assert run("--version")[1].startswith("holdtrue, version ")
+
+
+def test_an_export_to_a_terminal_has_no_bar_drawn_into_it_and_one_to_a_file_has(tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "s"))
+    holdtrue("add", "a note", *store)
+    shown = on_terminal("export", "-", *store)
+    assert b"a note" in shown
+    assert b"\x1b" not in shown
+    assert b"Exporting" not in shown
+    assert b"Exporting" in on_terminal("export", str(tmp_path / "all.jsonl"), *store)

@@ -15,10 +15,10 @@ import pytest
 from holdtrue import Memory
 from holdtrue.cli import run as command
 from holdtrue.errors import InvalidInput, StoreMissing
-from holdtrue.store import checkpoint, derived, doctor, schema
+from holdtrue.store import checkpoint, derived, doctor, draft, schema
 from holdtrue.store.doctor import Check
 from impl.tests.stubembedder import Stub, use
-from properties.kit import checkers, damage_workers, expected, raw
+from properties.kit import checkers, damage_workers, expected, places, raw
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ PLANTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a damaged page": (damage_workers.damage_leaf, "integrity", "damaged"),
     "a damaged header": (damage_workers.damage_header, "opening", "damaged"),
     "a draft of a killed backup": (
-        lambda store: (store / "backup-0123456789abcdef.partial").touch(),
+        lambda store: (store / f"{draft.BACKUP}-0123456789abcdef.partial").touch(),
         "leftovers",
         "degraded",
     ),
@@ -185,6 +185,71 @@ def test_backups_are_listed_with_their_age(store: Path) -> None:
     (file,) = checks(store)["backups"].details["files"]
     assert file["bytes"] > 0
     assert file["age_days"] < 1
+
+
+def test_a_backup_that_cannot_be_restored_is_told(store: Path) -> None:
+    fill(store)
+    with Memory(store) as memory:
+        whole, cut = Path(memory.backup().path), Path(memory.backup().path)
+    cut.write_bytes(cut.read_bytes()[:9000])
+    check = checks(store)["backups"]
+    assert check.state == "degraded"
+    assert str(cut) in check.says
+    assert str(whole) not in check.says
+    assert check.advice
+
+
+def test_a_store_that_nobody_may_write_is_degraded_as_status_says(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, 3)
+    with places.read_only_mount(store) as place:
+        if place.user is not None:  # nothing can be mounted here
+            monkeypatch.setattr("holdtrue.store.frozen.writable", lambda database: False)
+        with Memory(place.folder) as memory:
+            diagnosis, status = memory.doctor(), memory.status()
+    opening = {check.name: check for check in diagnosis.checks}["opening"]
+    assert (diagnosis.state, opening.state) == ("degraded", "degraded")
+    assert "for reading only" in opening.says
+    assert "writable" in opening.advice
+    assert status["degraded"]
+
+
+def of_another_program(store: Path) -> None:
+    store.mkdir()
+    connection = apsw.Connection(str(store / "memory.db"))
+    connection.execute("CREATE TABLE notes(x)").fetchall()
+    connection.close()
+
+
+def of_a_newer_version(store: Path) -> None:
+    fill(store, 1)
+    plant("PRAGMA user_version = 99")(store)
+
+
+@pytest.mark.parametrize(
+    ("make", "code"), [(of_another_program, "STORE_UNUSABLE"), (of_a_newer_version, "STORE_TOO_NEW")]
+)
+def test_what_is_no_store_of_this_program_is_refused_as_by_every_other_command(
+    store: Path, make: Callable[[Path], None], code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make(store)
+    before = digests(store)
+    told = []
+    for name in ("status", "doctor"):
+        assert command([name, "--json", "--store", str(store)]) == 3
+        told.append(json.loads(capfd.readouterr().out)["error"])
+    assert told[0]["code"] == code
+    assert told[0] == told[1]
+    assert digests(store) == before
+
+
+def test_nothing_that_would_be_refused_is_advised_where_the_file_itself_is_damaged(store: Path) -> None:
+    fill(store, 200)
+    plant("UPDATE memories_fts SET body = 'x' WHERE rowid = 3")(store)
+    damage_workers.damage_leaf(store)
+    found = checks(store)
+    assert found["integrity"].state == found["derived: words"].state == "damaged"
+    assert "--set-aside" in found["integrity"].advice
+    assert [check for check in found.values() if "--rebuild" in check.advice] == []
 
 
 def test_a_setting_that_is_not_understood_is_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,6 +481,35 @@ def test_the_command_takes_the_name_of_a_structure_or_none(store: Path, capfd: p
         assert command(["doctor", *arguments, "--json", "--store", str(store)]) == 0
         assert json.loads(capfd.readouterr().out)["rebuilt"]["structures"] == wanted
     assert command(["doctor", "--rebuild", "nothing", "--json", "--store", str(store)]) == 2
+
+
+def test_the_command_says_plainly_that_no_vector_was_missing_or_how_many_were_made(
+    store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill(store, 1)
+    assert command(["doctor", "--rebuild", "vectors", "--store", str(store)]) == 0
+    told = capfd.readouterr().out.splitlines()[0]
+    assert told == "Rebuilt  vectors, pending of 1 memory; no memory was waiting for a vector"
+    plant("DELETE FROM memories_vec", "INSERT INTO pending_vectors VALUES(1, 0, 'x')")(store)
+    assert command(["doctor", "--rebuild", "vectors", "--store", str(store)]) == 0
+    assert capfd.readouterr().out.splitlines()[0].endswith("; 1 of 1 awaited vector made")
+    assert command(["doctor", "--rebuild", "words", "--store", str(store)]) == 0
+    assert capfd.readouterr().out.splitlines()[0] == "Rebuilt  words of 1 memory"
+
+
+def test_the_list_of_what_could_not_be_read_ends_where_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    from holdtrue.cli.output import Printer
+    from holdtrue.cli.upkeep import _tell_set_aside
+    from holdtrue.store.damage import SetAside
+    from holdtrue.store.salvage import Salvaged
+
+    for count, wanted in ((1, "1 memory could not be read: id0\n"), (6, "id3, id4 ...\n")):
+        lost = tuple(f"id{number}" for number in range(count))
+        brought = Salvaged(memories=1, tombstones=1, lost=count, lost_ids=lost)
+        _tell_set_aside(Printer(as_json=False), SetAside(("x",), "/kept", brought))
+        out = capfd.readouterr().out
+        assert wanted in out
+        assert "Brought over 1 memory and 1 id of a forgotten one." in out
 
 
 def test_the_command_examines_no_store_where_there_is_none(store: Path, capfd: pytest.CaptureFixture[str]) -> None:

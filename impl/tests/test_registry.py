@@ -14,6 +14,7 @@ import pytest
 from holdtrue import Memory
 from holdtrue.store import derived, schema
 from holdtrue.store.connection import open_connection
+from holdtrue.store.vectors import Vector
 from properties.kit import raw
 
 DERIVED_TABLES = {table for entry in derived.REGISTRY for table in entry.tables}
@@ -86,7 +87,7 @@ def rows_of(connection: apsw.Connection, seq: int) -> dict[str, int]:
     for table in sorted(DERIVED_TABLES):
         column = "memory" if table == "pending_vectors" else "rowid"
         counts[table] = connection.execute(f"SELECT count(*) FROM {table} WHERE {column} = ?", (seq,)).fetchall()[0][0]
-    for table in ("tags", "keys", "sources", "revisions"):
+    for table in ("tags", "keys", "sources", "revisions", "aliases"):
         counts[table] = connection.execute(f"SELECT count(*) FROM {table} WHERE memory = ?", (seq,)).fetchall()[0][0]
     return counts
 
@@ -97,6 +98,7 @@ def test_forget_leaves_nothing_in_any_derived_table_nor_below_the_memory(memory:
     kept = memory.add("the mill is north", tags=["a"])
     connection = raw.connect(store)
     (seq,), (kept_seq,) = connection.execute("SELECT seq FROM memories ORDER BY seq").fetchall()
+    connection.execute("INSERT INTO aliases VALUES('as a file called it', ?)", (seq,)).fetchall()
     before = rows_of(connection, seq)
     assert [table for table, count in before.items() if not count] == ["pending_vectors"]
     kept_before = rows_of(connection, kept_seq)
@@ -186,6 +188,39 @@ def test_verify_tells_each_planted_disagreement_and_whose_it_is(
     assert [finding for finding in findings if finding.startswith(entry) and f"memory {number}:" in finding], findings
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(f"UPDATE memories SET {name} = 1 << 60" for name in ("valid_from_us", "created_us", "updated_us")),
+        "UPDATE sources SET last_us = -(1 << 60)",
+        "INSERT INTO revisions SELECT seq, 1, 'before', 0, 1 << 60 FROM memories",
+    ],
+)
+def test_verify_tells_a_time_that_no_date_can_hold_and_whose_it_is(memory: Memory, store: Path, statement: str) -> None:
+    memory.add("the harbour is east")
+    connection = raw.connect(store)
+    connection.execute(statement).fetchall()
+    connection.close()
+    assert "memory 1: a time of it lies outside the years 1 to 9999" in memory.verify()
+    assert memory.backup().memories == 1
+
+
+def test_a_rebuild_takes_the_filters_of_whoever_has_the_text_when_it_writes(memory: Memory, store: Path) -> None:
+    memory.add("the harbour is east", user="maya", session="s")
+    memory.close()
+    connection = open_connection(store, write=True, keep_waiting=lambda: False)
+    ((source, _, digest),) = derived.sources_after(connection, 0)
+    (blob,) = connection.execute("SELECT embedding FROM memories_vec").fetchall()[0]
+    (key,) = connection.execute("SELECT value FROM meta WHERE name = 'embedder'").fetchall()[0]
+    source.vector = Vector(key, blob)
+    connection.execute("INSERT INTO names VALUES(97, 'user', 'other'), (98, 'project', 'p'), (99, 'session', 't')")
+    connection.execute("UPDATE memories SET user_id = 97, project_id = 98, session_id = 99, at_us = 5").fetchall()
+    assert derived.rebuild(connection, [source], [digest], ["vectors", "pending"]) == 1
+    rows = connection.execute("SELECT user_id, project_id, session_id, at_us FROM memories_vec").fetchall()
+    connection.close()
+    assert rows == [(97, 98, 99, 5)]
+
+
 def test_verify_tells_a_full_text_index_that_lost_its_words_though_the_bodies_are_right(
     planted: tuple[Memory, apsw.Connection, dict[str, int]],
 ) -> None:
@@ -195,7 +230,7 @@ def test_verify_tells_a_full_text_index_that_lost_its_words_though_the_bodies_ar
     assert memory.verify()
 
 
-@pytest.mark.parametrize("table", ["tags", "keys", "sources", "revisions"])
+@pytest.mark.parametrize("table", ["tags", "keys", "sources", "revisions", "aliases"])
 def test_verify_tells_rows_that_belong_to_no_memory(
     planted: tuple[Memory, apsw.Connection, dict[str, int]], table: str
 ) -> None:

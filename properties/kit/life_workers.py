@@ -355,7 +355,9 @@ def store_for_forgetting(folder: Path, result: Path, secret: dict[str, Any], bef
         vectors = [_vector(folder, record.id)]
         record = memory.update(record.id, before.replace("former", "present"))
         vectors.append(_vector(folder, record.id))
-        memory.add(record.text, user=secret["user"], project="shared", source=secret["source"] + "-again")
+        # Said again elsewhere: what only the second add brings is a part of the memory as well.
+        again = {"source": secret["source"] + "-again", "session": secret["session"] + "-again"}
+        memory.add(record.text, user=secret["user"], project="shared", **again)
         for number in range(neighbours):
             memory.add(f"neighbour number {number} came later", project="shared", tags=["shared"])
     report(result, {"id": record.id, "vectors": [vector.hex() for vector in vectors if vector]})

@@ -60,7 +60,12 @@ def add(door: Door, /, text: str, metadata: str | None, **fields: Any) -> int:
 @here_option
 @click.option("--as-of", "as_of", metavar="TIME", help="Answer with what was known at this time.")
 @click.option("--explain", is_flag=True, help="Tell why each memory was found.")
-@click.option("--context", metavar="N", type=int, help="Print a block for a prompt instead, of at most N characters.")
+@click.option(
+    "--context",
+    metavar="N",
+    type=int,
+    help="Print a block for a prompt instead, of at most N characters; N from 640 to 1,000,000.",
+)
 def search(door: Door, /, query: str, context: int | None, **filters: Any) -> int:
     """Find memories by meaning and by words, best first. QUERY is any text; no part of it is syntax."""
     from holdtrue.search import envelope
@@ -68,7 +73,9 @@ def search(door: Door, /, query: str, context: int | None, **filters: Any) -> in
     if context is not None:
         if filters["explain"]:
             raise click.UsageError("--explain does not go with --context.")
-        envelope.check_budget(context)
+        if not envelope.LEAST_BUDGET <= context <= envelope.GREATEST_BUDGET:
+            allowed = f"{envelope.LEAST_BUDGET:,} to {envelope.GREATEST_BUDGET:,}"
+            raise InvalidInput(f"--context is {context:,}; it must lie in {allowed}.", hint=f"Use {allowed}.")
     with door.existing(searching=True) as memory:
         hits = memory.search(query, **filters)
     printer = door.printer
@@ -159,7 +166,7 @@ def forget(door: Door, /, id: str) -> int:  # noqa: A002
         from holdtrue.cli.output import one_line
 
         printer.line("These files may hold it too; remove them yourself if it must be gone from them:")
-        for path in receipt.remains:
+        for path in receipt.as_dict()["remains"]:
             printer.line(f"  {one_line(path)}")
     return DONE
 

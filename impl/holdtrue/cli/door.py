@@ -17,6 +17,8 @@ from holdtrue import __version__
 from holdtrue.errors import InvalidInput, StoreMissing
 
 if TYPE_CHECKING:
+    import logging
+
     from holdtrue.cli.output import Printer
     from holdtrue.memory import Memory
 
@@ -44,8 +46,7 @@ class Door:
 
         from holdtrue.memory import Memory
 
-        if logging.lastResort is not None:
-            logging.getLogger("holdtrue.config").addHandler(logging.lastResort)  # tells which setting is not understood
+        logging.getLogger("holdtrue.config").addHandler(_warnings())  # tells which setting is not understood
         return Memory(self.store)
 
     @contextmanager
@@ -57,6 +58,21 @@ class Door:
             if searching:
                 memory.warm()  # the model loads while the store is opened
             yield memory
+
+
+@functools.cache
+def _warnings() -> logging.Handler:
+    """Writes warnings as every other line on standard error is written."""
+    import logging
+    import sys
+
+    from holdtrue.cli.output import one_line, write
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            write(sys.stderr, f"holdtrue: {one_line(record.getMessage())}\n")
+
+    return Lines(logging.WARNING)
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:

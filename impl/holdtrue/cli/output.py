@@ -19,6 +19,7 @@ from holdtrue.controls import one_line as one_line
 from holdtrue.controls import visible as visible
 from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError
+from holdtrue.records import counted as counted
 from holdtrue.records import valid_unicode
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Printer:
         for line in shown[:lines]:
             self.line("    " + _cut(line, self.columns - 4))
         if len(shown) > lines:
-            self.line(self.style(f"  ... {len(shown) - lines} more lines", "dim"))
+            self.line(self.style(f"  ... {counted(len(shown) - lines, 'more line', 'more lines')}", "dim"))
         labels = [
             f"{name} {value}"
             for name, value in (
@@ -139,7 +140,7 @@ class OutputFailed(HoldTrueError):
 
     code = "OUTPUT_FAILED"
     exit_code = 4
-    default_hint = "What was asked for was done; only the answer is lost. `holdtrue list` shows what is stored."
+    default_hint = "What was asked for was done; only the answer is lost. Make room where the output goes."
 
 
 def write(stream: TextIO | None, text: str) -> None:

@@ -12,9 +12,12 @@ Advance = Callable[[int, int | None], None]
 
 
 @contextmanager
-def progress(label: str, *, as_json: bool = False) -> Iterator[Advance]:
-    """A function to call with what is done so far and with the total (None while it is not known yet)."""
-    if as_json or not is_terminal(sys.stderr):
+def progress(label: str, *, as_json: bool = False, shown: bool = True) -> Iterator[Advance]:
+    """A function to call with what is done so far and with the total (None while it is not known yet).
+
+    `shown` is False where the answer itself goes to the terminal meanwhile: a bar would be drawn into it.
+    """
+    if as_json or not shown or not is_terminal(sys.stderr):
         yield _silent
         return
     from rich.console import Console

@@ -81,7 +81,10 @@ def get(door: Door, /, name: str) -> int:
 @click.argument("name")
 @click.argument("value")
 def set_command(door: Door, /, name: str, value: str) -> int:
-    """Write a setting to the config file. Its other keys stay as they are."""
+    """Write a setting to the config file. Its other keys stay as they are.
+
+    `holdtrue config list` shows each NAME and what its VALUE may be.
+    """
     import os
 
     from holdtrue.configfile import ConfigFile

@@ -29,19 +29,23 @@ REFUSED = 1
 @click.option("--force", is_flag=True, help="Replace the file at PATH if there is one.")
 def backup(door: Door, /, path: str | None, keep: int, force: bool) -> int:
     """Copy the store to one file, while others use it. PATH is that file; without one it goes to the store's `backups`."""
-    from holdtrue.cli.output import visible
+    from holdtrue.cli.output import counted, visible
     from holdtrue.cli.progress import progress
+    from holdtrue.records import shown_path
 
+    if path == "-":
+        raise click.UsageError("A backup is a file; `holdtrue export -` writes to standard output.")
     with door.existing() as memory, progress("Copying", as_json=door.as_json) as advance:
         receipt = memory.backup(path, replace=force, keep=keep, progress=advance)
     printer = door.printer
     if door.as_json:
         printer.document(receipt.as_dict())
     else:
-        printer.line(f"{printer.style('Backed up and checked', 'green')}  {visible(receipt.path)}")
-        printer.line(f"{receipt.memories:,} memories, {receipt.bytes:,} bytes, {receipt.seconds:.1f} s")
+        printer.line(f"{printer.style('Backed up and checked', 'green')}  {visible(shown_path(receipt.path))}")
+        memories = counted(receipt.memories, "memory", "memories")
+        printer.line(f"{memories}, {receipt.bytes:,} bytes, {receipt.seconds:.1f} s")
         for removed in receipt.removed:
-            printer.line(printer.style(f"Removed the older {visible(removed)}", "dim"))
+            printer.line(printer.style(f"Removed the older {visible(shown_path(removed))}", "dim"))
     if not receipt.recorded:
         printer.notices(["The store cannot be written, so a later forget cannot name this file."])
     return DONE if receipt.recorded else DEGRADED
@@ -53,15 +57,21 @@ def backup(door: Door, /, path: str | None, keep: int, force: bool) -> int:
 @click.option("--no-backup", is_flag=True, help="Do not keep the present state as a backup.")
 def restore(door: Door, /, path: str, yes: bool, no_backup: bool) -> int:
     """Put the state of a backup in the place of the store's. PATH is a file that `holdtrue backup` made."""
-    from holdtrue.cli.output import is_terminal, visible
+    from holdtrue.cli.output import counted, is_terminal, visible
     from holdtrue.cli.progress import progress
+    from holdtrue.records import shown_path
+    from holdtrue.store.backup import given_path
+    from holdtrue.store.restore import check_given
 
     with door.memory() as memory:
+        check_given(memory.path, given_path(path))  # nobody is asked about a file that cannot be restored
         if not yes:
             if not is_terminal(sys.stdin):
                 raise click.UsageError("Restoring replaces the whole store: pass --yes to confirm it.")
             kept = "Its present state is not kept." if no_backup else "Its present state is kept as a backup."
-            question = f"Replace the store at {visible(str(memory.path))} by {visible(path)}? {kept}"
+            question = (
+                f"Replace the store at {visible(shown_path(str(memory.path)))} by {visible(shown_path(path))}? {kept}"
+            )
             if not click.confirm(question, err=True):
                 door.printer.line("Nothing was changed.")
                 return REFUSED
@@ -71,14 +81,29 @@ def restore(door: Door, /, path: str, yes: bool, no_backup: bool) -> int:
     if door.as_json:
         printer.document(receipt.as_dict())
     else:
-        printer.line(f"{printer.style('Restored', 'green')}  {visible(receipt.path)}  ({receipt.seconds:.1f} s)")
+        printer.line(
+            f"{printer.style('Restored', 'green')}  {visible(shown_path(receipt.path))}  ({receipt.seconds:.1f} s)"
+        )
         forgotten = f"; {receipt.kept_forgotten:,} of the backup stay forgotten" if receipt.kept_forgotten else ""
-        printer.line(f"The store holds {receipt.memories:,} memories{forgotten}.")
+        printer.line(f"The store holds {counted(receipt.memories, 'memory', 'memories')}{forgotten}.")
+        if receipt.set_aside is not None:
+            printer.line(
+                f"The store before was damaged and did not open; its bytes are kept in {visible(receipt.set_aside.kept)}"
+            )
         if receipt.backup is not None:
-            printer.line(f"The state before is kept in {visible(receipt.backup)}")
+            before = "What could be read of it" if receipt.set_aside is not None else "The state before"
+            printer.line(f"{before} is kept in {visible(shown_path(receipt.backup))}")
+        for removed in receipt.removed:
+            printer.line(printer.style(f"Removed the older {visible(shown_path(removed))}", "dim"))
+    degraded = []
     if receipt.backup_findings:
-        printer.notices([f"The state before was damaged, and so is its backup: {'; '.join(receipt.backup_findings)}."])
-    return DEGRADED if receipt.backup_findings else DONE
+        degraded.append(f"The state before was damaged, and so is its backup: {'; '.join(receipt.backup_findings)}.")
+    if receipt.set_aside is not None and not receipt.set_aside.salvaged.complete:
+        degraded.append(
+            "Not all of the damaged store could be read; what could not is only in the bytes that are kept."
+        )
+    printer.notices(degraded)
+    return DEGRADED if degraded else DONE
 
 
 @command
@@ -87,22 +112,25 @@ def restore(door: Door, /, path: str, yes: bool, no_backup: bool) -> int:
 @click.option("--vectors", is_flag=True, help="Write the vectors too: larger, and none has to be made again.")
 def export(door: Door, /, path: str, force: bool, vectors: bool) -> int:
     """Write every memory, with its history, as JSON Lines. PATH is a file to be made, or - for standard output."""
-    from holdtrue.cli.output import visible
+    from holdtrue.cli.output import counted, is_terminal, visible
     from holdtrue.cli.progress import progress
+    from holdtrue.records import shown_path
 
     streaming = path == "-"
     if streaming and door.as_json:
         raise click.UsageError("--json does not go with -: standard output holds the export itself.")
     target: BinaryIO | str = _binary(sys.stdout) if streaming else path
-    with door.existing() as memory, progress("Exporting", as_json=door.as_json) as advance:
+    shown = not (streaming and is_terminal(sys.stdout))
+    with door.existing() as memory, progress("Exporting", as_json=door.as_json, shown=shown) as advance:
         receipt = memory.export(target, replace=force, vectors=vectors, progress=advance)
     printer = door.printer
     if door.as_json:
         printer.document(receipt.as_dict())
     elif not streaming:
-        printer.line(f"{printer.style('Exported', 'green')}  {visible(str(receipt.path))}")
+        printer.line(f"{printer.style('Exported', 'green')}  {visible(shown_path(str(receipt.path)))}")
         printer.line(
-            f"{receipt.memories:,} memories, {receipt.tombstones:,} forgotten ids, {receipt.bytes:,} bytes, "
+            f"{counted(receipt.memories, 'memory', 'memories')}, "
+            f"{counted(receipt.tombstones, 'forgotten id', 'forgotten ids')}, {receipt.bytes:,} bytes, "
             f"{receipt.seconds:.1f} s"
         )
     if streaming or receipt.recorded:
@@ -134,20 +162,29 @@ def import_command(door: Door, /, path: str) -> int:
 
 
 def _tell_import(door: Door, receipt: Imported) -> None:
-    from holdtrue.cli.output import write
+    from holdtrue.cli.output import counted, write
     from holdtrue.controls import one_line
+    from holdtrue.records import shown_path
 
     printer = door.printer
-    printer.line(f"{printer.style('Imported', 'green')}  {receipt.added:,} memories")
-    for count, what in (
-        (receipt.updated, "went on where the ones here ended"),
-        (receipt.known, "were here already"),
-        (receipt.merged, "have a text that another memory here has"),
-        (receipt.forgotten, "were forgotten here and stay so"),
-        (receipt.removed, "were here and are forgotten now"),
+    printer.line(f"{printer.style('Imported', 'green')}  {counted(receipt.added, 'memory', 'memories')}")
+    for count, one, many in (
+        (receipt.updated, "went on where the one here ended", "went on where the ones here ended"),
+        (receipt.known, "was here already", "were here already"),
+        (receipt.merged, "has a text that another memory here has", "have a text that another memory here has"),
+        (receipt.forgotten, "was forgotten here and stays so", "were forgotten here and stay so"),
+        (receipt.removed, "was here and is forgotten now", "were here and are forgotten now"),
     ):
         if count:
-            printer.line(f"{count:,} {what}")
+            printer.line(counted(count, one, many))
+    if not receipt.erased:
+        printer.line(
+            f"Bytes of what is forgotten now are still there and wait for this: {'; '.join(receipt.waiting_for)}."
+        )
+    if receipt.remains:
+        printer.line("These files may hold what is forgotten now; remove them yourself if it must be gone from them:")
+        for path in receipt.remains:
+            printer.line(f"  {one_line(shown_path(path))}")
     for kind, shown, count in (
         ("conflict", receipt.conflicts, receipt.conflict_count),
         ("not imported", receipt.bad, receipt.bad_count),

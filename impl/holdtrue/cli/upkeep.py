@@ -11,9 +11,11 @@ from holdtrue.cli.door import DEGRADED, DONE, Door, command
 if TYPE_CHECKING:
     from holdtrue.cli.output import Printer
     from holdtrue.store.damage import SetAside
+    from holdtrue.store.derived import Rebuilt
     from holdtrue.store.doctor import Diagnosis
 
 DAMAGED = 3
+_LOST_SHOWN = 5
 
 _COLOURS = {"ok": "green", "degraded": "yellow", "damaged": "red", "unknown": "yellow"}
 
@@ -57,11 +59,7 @@ def doctor(door: Door, /, rebuild: str | None, set_aside: bool) -> int:
                 rebuilt = memory.rebuild([rebuild], progress=advance)
             answer["rebuilt"] = rebuilt.as_dict()
             if not door.as_json:
-                anew = f"; made anew as a whole: {', '.join(rebuilt.made_anew)}" if rebuilt.made_anew else ""
-                made = f"{', '.join(rebuilt.structures)} of {rebuilt.memories:,} memories"
-                door.printer.line(
-                    f"{door.printer.style('Rebuilt', 'green')}  {made}, {rebuilt.vectors:,} vectors{anew}"
-                )
+                _tell_rebuilt(door.printer, rebuilt)
         with progress("Examining", as_json=door.as_json) as advance:
             diagnosis = memory.doctor(progress=advance)
         answer = {"store": str(memory.path), **diagnosis.as_dict(), **answer}
@@ -87,17 +85,34 @@ def _tell(printer: Printer, diagnosis: Diagnosis) -> None:
     printer.line(printer.style(whole[diagnosis.state], _COLOURS[diagnosis.state]))
 
 
+def _tell_rebuilt(printer: Printer, rebuilt: Rebuilt) -> None:
+    from holdtrue.cli.output import counted
+
+    rest = [name for name in rebuilt.structures if name not in rebuilt.made_anew]
+    done = [f"{', '.join(rest)} of {counted(rebuilt.memories, 'memory', 'memories')}"] if rest else []
+    done += [f"made anew as a whole: {', '.join(rebuilt.made_anew)}"] if rebuilt.made_anew else []
+    done += (
+        [f"{counted(rebuilt.strays, 'entry', 'entries')} of memories that are gone removed"] if rebuilt.strays else []
+    )
+    if rebuilt.awaited:
+        done.append(f"{rebuilt.vectors:,} of {counted(rebuilt.awaited, 'awaited vector', 'awaited vectors')} made")
+    elif "vectors" in rebuilt.structures:
+        done.append("no memory was waiting for a vector")
+    printer.line(f"{printer.style('Rebuilt', 'green')}  {'; '.join(done)}")
+
+
 def _tell_set_aside(printer: Printer, done: SetAside) -> None:
-    from holdtrue.cli.output import visible
+    from holdtrue.cli.output import counted, visible
 
     brought = done.salvaged
     printer.line(f"{printer.style('Set aside', 'yellow')}  {visible(done.kept)}")
-    printer.line(f"Brought over {brought.memories:,} memories and {brought.tombstones:,} ids of forgotten ones.")
+    ids = counted(brought.tombstones, "id of a forgotten one", "ids of forgotten ones")
+    printer.line(f"Brought over {counted(brought.memories, 'memory', 'memories')} and {ids}.")
     if brought.lost is None:
         printer.line("How many are lost nobody can tell: the list of them cannot be read either.")
     elif brought.lost:
-        printer.line(
-            f"{brought.lost:,} memories could not be read: {', '.join(map(visible, brought.lost_ids[:5]))} ..."
-        )
+        more = " ..." if brought.lost > len(brought.lost_ids[:_LOST_SHOWN]) else ""
+        ids = ", ".join(map(visible, brought.lost_ids[:_LOST_SHOWN]))
+        printer.line(f"{counted(brought.lost, 'memory', 'memories')} could not be read: {ids}{more}")
     if brought.incomplete:
         printer.line(f"Parts could not be read: {', '.join(brought.incomplete)}.")

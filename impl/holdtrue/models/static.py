@@ -80,7 +80,8 @@ class _Loaded:
             return _encode(self.tokenizer, text)
         known = self._words
         pieces: list[int] = []
-        for word in _ASCII_WORD.findall(text.translate(_ASCII_CONTROLS).lower()):
+        plain = text if text.isprintable() else text.translate(_ASCII_CONTROLS)
+        for word in _ASCII_WORD.findall(plain.lower()):
             found = known.get(word)
             if found is None:
                 if len(word) > WORD_CHARACTERS:

@@ -38,10 +38,11 @@ from holdtrue.errors import (
     TargetRefused,
 )
 from holdtrue.files import exists, make_private_folder
+from holdtrue.records import shown_path
 from holdtrue.store import schema
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
-from holdtrue.store.draft import Advance, Draft, connect, copy_pages, drafting
-from holdtrue.store.erase import BACKUPS
+from holdtrue.store.draft import BACKUP, Advance, Draft, connect, copy_pages, drafting
+from holdtrue.store.erase import BACKUPS, recorded_as
 from holdtrue.store.statements import one, run
 from holdtrue.store.view import View
 
@@ -51,7 +52,6 @@ STEP_PAGES = 128  # 512 KiB: what a writer that needs the disk waits for at most
 PAUSE_S = 0.001
 # What is written without a sync is written out by the next commit of a writer, which then waits for all of it.
 SYNC_PAGES = 512
-_STEM = ".holdtrue-backup"
 _NAME = re.compile(r"memory-\d{8}T\d{12}Z\.db")
 _BEING_MADE_US = 3_600_000_000  # a record lies this far ahead until the backup is there
 _SIDES = ("-journal", "-wal", "-shm")
@@ -79,7 +79,8 @@ class BackupReceipt:
     removed: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        removed = [shown_path(path) for path in self.removed]
+        return {**asdict(self), "path": shown_path(self.path), "removed": removed}
 
 
 @enforces("INV-009")
@@ -101,7 +102,7 @@ def back_up(
     chosen = _own_target(folder) if target is None else _checked_target(folder, target, replace=replace)
     record = _Record(note, str(chosen))
     try:
-        with drafting(chosen.parent, _STEM) as draft:
+        with drafting(chosen.parent, BACKUP) as draft:
             record.begin()
             _copy(folder, draft, progress or _ignore, pages=STEP_PAGES, pause_s=PAUSE_S)
             failpoints.hit("backup.copied")
@@ -139,7 +140,7 @@ def save_present(folder: Path, progress: Advance) -> Path:
     """
     chosen = _own_target(folder)
     try:
-        with drafting(chosen.parent, _STEM) as draft:
+        with drafting(chosen.parent, BACKUP) as draft:
             _copy(folder, draft, progress, pages=STEP_PAGES)
             draft.publish(chosen, replace=False)
     except (apsw.Error, OSError) as error:
@@ -155,7 +156,7 @@ def given_path(path: object) -> Path:
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise InvalidInput("The path is blank or malformed.", hint="Name a file, for example ~/memories.db.")
     try:
-        text.encode()  # it is stored in the database and printed as JSON
+        os.fsencode(text)
         chosen = Path(text).expanduser()
     except (UnicodeError, RuntimeError) as error:
         raise InvalidInput(f"The path {text[:80]!a} cannot be used: {error}.", hint="Name a file.") from error
@@ -227,7 +228,7 @@ class _Record:
 
     def __init__(self, note: Note, path: str) -> None:
         self._note = note
-        self._path = path
+        self._path = recorded_as(path)
         self._before: int | None = None
         self._noted = False
 
@@ -268,7 +269,7 @@ class _Record:
 def forget_copies(connection: apsw.Connection, paths: Sequence[str]) -> None:
     """Drop the records of files that are gone."""
     for path in paths:
-        run(connection, "DELETE FROM copies WHERE path = ?", (path,))
+        run(connection, "DELETE FROM copies WHERE path = ?", (recorded_as(path),))
 
 
 def _own_target(folder: Path) -> Path:

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -117,6 +118,8 @@ class StoreConnection(apsw.Connection):
         self.frozen = frozen  # set where it reads without locks: what the files must still be when it has read
         self.vectors_off = ""  # why this connection has no vec0, as a sentence
         self.wal_pages = 0  # how long the WAL was after this connection's last commit
+        # Goes around whatever changes the disk: that of a writer's connection refuses once the writer is closed.
+        self.effect: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     def __del__(self) -> None:
         """In a forked child, keep an inherited connection for ever.

@@ -34,6 +34,7 @@ from holdtrue.errors import StoreBusy, StoreCorrupt, StoreError, StoreMissing, S
 from holdtrue.files import exists, make_private_folder, open_private_file, sync_folder
 from holdtrue.store import connection as connections
 from holdtrue.store import derived, schema
+from holdtrue.store import draft as draft_files
 from holdtrue.store.connection import (
     DATABASE_NAME,
     StoreConnection,
@@ -53,7 +54,7 @@ T = TypeVar("T")
 FORMAT = "holdtrue.kept-aside/1"
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
-_FRESH, _DAMAGED = "salvaging", "damaged"  # drafts in the store's folder
+_FRESH, _DAMAGED = draft_files.FRESH, draft_files.DAMAGED  # drafts in the store's folder
 _PIECE_BYTES = 1 << 20
 _TRIES = 3
 _FINDINGS_KEPT = 20

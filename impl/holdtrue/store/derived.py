@@ -288,7 +288,8 @@ def verify(connection: apsw.Connection) -> list[str]:
 @dataclass(frozen=True)
 class Rebuilt:
     """What a rebuild did: of which structures, which of them could not be read and were made anew as a whole, of how many
-    memories the others were derived anew, how many they still held that are gone, how many awaited vectors were made.
+    memories the others were derived anew, how many they still held that are gone, how many awaited vectors were made, of
+    how many that were awaited.
     """
 
     structures: tuple[str, ...]
@@ -296,6 +297,7 @@ class Rebuilt:
     memories: int
     strays: int
     vectors: int
+    awaited: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
@@ -393,15 +395,21 @@ def rebuild(
     """Derive some structures of some memories anew, inside one transaction. Returns of how many memories.
 
     `digests` are those of the texts that the sources were made from: a memory whose text has changed since, or that is
-    gone, was derived anew by whoever changed it. A vector that stands there and is sound is kept where there is no
+    gone, was derived anew by whoever changed it. Whose it is and of when is read again: a restore may have put a memory of
+    another user with the same text into its place. A vector that stands there and is sound is kept where there is no
     better one, so that no memory loses its vector to a missing model.
     """
     named = [entry for entry in REGISTRY if entry.short in entries]
     done = 0
     for source, digest in zip(sources, digests, strict=True):
-        row = one(connection, "SELECT digest FROM memories WHERE seq = ?", (source.seq,))
+        row = one(
+            connection,
+            "SELECT digest, user_id, project_id, session_id, at_us FROM memories WHERE seq = ?",
+            (source.seq,),
+        )
         if row is None or row[0] != digest:
             continue
+        _, source.user_id, source.project_id, source.session_id, source.at_us = row
         failpoints.hit("derived.rebuild")
         kept = False
         if any(entry.needs_model for entry in named):

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,11 +21,20 @@ import apsw
 
 from holdtrue import filesystem
 from holdtrue.clock import now_us
-from holdtrue.errors import ExtensionUnavailable, HoldTrueError, StoreCorrupt, StoreError
-from holdtrue.store import checkpoint, damage, derived, schema, vectors
+from holdtrue.errors import (
+    ExtensionUnavailable,
+    HoldTrueError,
+    StoreCorrupt,
+    StoreError,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnusable,
+)
+from holdtrue.records import shown_path
+from holdtrue.store import checkpoint, damage, derived, draft, frozen, restore, schema, vectors
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
 from holdtrue.store.draft import Advance
-from holdtrue.store.erase import BACKUPS, KEPT_ASIDE
+from holdtrue.store.erase import BACKUPS, KEPT_ASIDE, copies, recorded_as
 from holdtrue.store.statements import one, run
 
 State = Literal["ok", "degraded", "damaged", "unknown"]
@@ -37,11 +46,12 @@ UNKNOWN: Final = "unknown"
 _SHOWN = 5
 _LOW_SPACE_BYTES = 64 * 1024 * 1024
 # Temporary names of our own: drafts and their locks, files on their way into place, copies that were never finished.
+_DRAFT = re.compile(draft.pattern(*draft.STEMS))
 _LEFTOVER = re.compile(
-    r"[a-z]+-[0-9a-f]{16}\.(?:partial(?:-journal|-wal|-shm)?|lock)|\..+\.[0-9]+-[0-9a-f]{16}\.tmp"
-    r"|[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}\.partial"
+    rf"{_DRAFT.pattern}|\..+\.[0-9]+-[0-9a-f]{{16}}\.tmp|[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}}\.partial"
 )
 _SIDE_FILES = ("", "-wal", "-shm", "-journal")
+_REBUILD = "`holdtrue doctor --rebuild"
 SET_ASIDE = "`holdtrue doctor --set-aside` keeps the file and brings over what can still be read; or restore a backup."
 
 
@@ -90,7 +100,10 @@ class Examination:
         self._closed_because = "it could not be opened"
 
     def run(self, advance: Advance) -> list[Check]:
-        """Make every check, in order. `advance` is told how many are done and how many there are."""
+        """Make every check, in order. `advance` is told how many are done and how many there are.
+
+        Raises `StoreTooNew`, or `StoreUnusable` for another program's database: what is no store of ours is not examined.
+        """
         checks: list[tuple[str, Callable[[], list[Check]]]] = [
             *((name, self._alone(name, look)) for name, look in self._of_files()),
             ("opening", self._opening),
@@ -106,6 +119,9 @@ class Examination:
         finally:
             if self._connection is not None:
                 self._connection.close()
+        if any(check.name == "integrity" and check.state == DAMAGED for check in made):
+            # Nothing can be rebuilt in a file that is damaged itself, and what takes its place is derived anew.
+            made = [replace(check, advice="") if check.advice.startswith(_REBUILD) else check for check in made]
         return made
 
     def _of_files(self) -> list[tuple[str, Callable[[], Answer]]]:
@@ -167,12 +183,16 @@ class Examination:
         except StoreCorrupt as error:
             self._closed_because = "the file is damaged"
             return [Check("opening", DAMAGED, error.message, SET_ASIDE)]
+        except (StoreTooNew, StoreUnusable):
+            raise
         except (StoreError, apsw.Error) as error:
             self._closed_because = "the store could not be opened"
             told = store_error(error, self.folder)
             return [Check("opening", UNKNOWN, told.message, told.hint)]
-        alone = ", for reading only: nobody may write there" if connection.frozen is not None else ""
-        return [Check("opening", OK, f"The store opens{alone}.")]
+        if connection.frozen is not None or not frozen.writable(connection.path):
+            says = "The store opens for reading only: this user cannot write there, so nothing new is remembered."
+            return [Check("opening", DEGRADED, says, StoreReadOnly.default_hint)]
+        return [Check("opening", OK, "The store opens.")]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -236,21 +256,69 @@ class Examination:
                 "", OK, "There is no backup in the store's folder.", "`holdtrue backup` makes one.", {"files": []}
             )
         says = f"{_counted(len(found), 'backup')}, the newest {_age(found[-1])} old, the oldest {_age(found[0])}."
+        useless = [problem for path in found if (problem := self._problem_of(path))]
+        if useless:
+            says = f"{says} {_some(useless)}"
+            return Check(
+                "", DEGRADED, says, "Remove what cannot be restored; `holdtrue backup` makes one.", {"files": listed}
+            )
+        recorded = self._unverified()
+        doubtful = [shown_path(str(path)) for path in found if recorded_as(str(path)) in recorded]
+        if doubtful:
+            says = f"{says} Not verified, for the state before a restore was damaged: {_some(doubtful)}."
+            return Check(
+                "",
+                OK,
+                says,
+                "Restore another one; remove it when nothing of it is missed.",
+                {"files": listed, "unverified": doubtful},
+            )
         return Check("", OK, says, "", {"files": listed})
 
+    def _problem_of(self, backup: Path) -> str:
+        """Why a backup cannot be restored, as far as its first page and its length tell: reading it whole takes long."""
+        try:
+            restore.check_given(self.folder, backup)
+        except HoldTrueError as error:
+            return error.message
+        return ""
+
+    def _unverified(self) -> set[str]:
+        """The backups that the store has recorded as such; none where it cannot be read."""
+        if self._connection is None:
+            return set()
+        try:
+            rows = run(self._connection, "SELECT path FROM copies WHERE kind = ?", (restore.UNVERIFIED,))
+        except apsw.Error:
+            return set()
+        return {str(path) for (path,) in rows}
+
     def _leftovers(self) -> Answer:
-        left = [
-            path
-            for place in (self.folder, self.folder / BACKUPS, self.folder / KEPT_ASIDE)
-            for path in _listed(place)
-            if _LEFTOVER.fullmatch(path.name)
-        ]
+        own = (self.folder, self.folder / BACKUPS, self.folder / KEPT_ASIDE)
+        left = [path for place in own for path in _listed(place) if _LEFTOVER.fullmatch(path.name)]
+        elsewhere = self._copied_to()
+        for place in sorted(set(elsewhere or ()) - set(own)):
+            left += [path for path in _listed(place) if _DRAFT.fullmatch(path.name)]
+        if not left and elsewhere is None:
+            says = (
+                "The store's folder holds nothing of runs that were killed. Where else it was copied to cannot be read."
+            )
+            return UNKNOWN, says
         if not left:
             return OK, "Nothing is left of runs that were killed."
-        names = [str(path) for path in left]
+        names = [shown_path(str(path)) for path in left]
         says = f"{_counted(len(left), 'temporary file')} of a run that is under way or was killed: {_some(names)}."
-        advice = "If no backup, restore, import or doctor is running, remove them: nothing needs them."
+        advice = "If no backup, export, restore, import or doctor is running, remove them: nothing needs them."
         return Check("", DEGRADED, says, advice, {"paths": names})
+
+    def _copied_to(self) -> list[Path] | None:
+        """The folders that backups and exports went to; None where their records cannot be read."""
+        if self._connection is None:
+            return None
+        try:
+            return [Path(path).parent for path, _ in copies(self._connection, 0)]
+        except (apsw.Error, UnicodeError):
+            return None
 
     def _kept_aside(self) -> Answer:
         found = [path for path in _listed(self.folder / KEPT_ASIDE) if not _LEFTOVER.fullmatch(path.name)]
@@ -266,7 +334,9 @@ class Examination:
 
 
 def examine(folder: Path, advance: Advance) -> list[Check]:
-    """Every check of a store that is there, or whose log is. Raises nothing that damage could cause."""
+    """Every check of a store that is there, or whose log is. Raises nothing that damage could cause; `StoreTooNew` or
+    `StoreUnusable` for a database that is no store of ours.
+    """
     return Examination(folder).run(advance)
 
 
@@ -321,7 +391,7 @@ def _derived(entry: derived.Derived) -> Callable[[StoreConnection], Answer]:
             return UNKNOWN, "This could not be looked at: the schema is an older one."
         if entry.needs_model and vectors.off(connection):
             return UNKNOWN, f"This could not be looked at: {vectors.off(connection)}"
-        advice = f"`holdtrue doctor --rebuild {entry.short}` makes it anew."
+        advice = f"{_REBUILD} {entry.short}` makes it anew."
         broken = derived.unreadable(connection, entry)
         if broken:
             return DAMAGED, f"The {entry.name} cannot be read: {broken}", advice
@@ -339,7 +409,7 @@ def _pending(connection: StoreConnection) -> Answer:
     count = _count(connection, "pending_vectors")
     if count:
         says = f"{_memories(count)} wait for a vector and are found by words alone."
-        return Check("", DEGRADED, says, "`holdtrue doctor --rebuild vectors` makes them.", {"count": count})
+        return Check("", DEGRADED, says, f"{_REBUILD} vectors` makes them.", {"count": count})
     return OK, "No memory waits for a vector."
 
 

@@ -26,6 +26,9 @@ from holdtrue.store.connection import StoreConnection
 
 Advance = Callable[[int, int | None], None]
 
+# What drafts are of: a backup, an export, the source of a restore, a new store, a copy of a damaged one.
+BACKUP, EXPORT, RESTORE, FRESH, DAMAGED = ".holdtrue-backup", ".holdtrue-export", "restoring", "salvaging", "damaged"
+STEMS = (BACKUP, EXPORT, RESTORE, FRESH, DAMAGED)
 _ENDING, _LOCK = ".partial", ".lock"
 _LEFT = r"-([0-9a-f]{16})\.(?:partial(?:-journal|-wal|-shm)?|lock)"
 _SIDES = ("-journal", "-wal", "-shm")
@@ -125,10 +128,26 @@ def drafting(folder: Path, stem: str) -> Iterator[Draft]:
         draft.discard()
 
 
+def pattern(*stems: str) -> str:
+    """What the names of all drafts of these stems match, of their lock files, and of what SQLite lays beside them."""
+    return f"(?:{'|'.join(map(re.escape, stems))}){_LEFT}"
+
+
+def is_lock(name: str) -> bool:
+    """Whether this is the name of a draft's lock file, which holds nothing."""
+    return name.endswith(_LOCK) and _OF_ANY.fullmatch(name) is not None
+
+
+def drafts(folder: Path) -> list[Path]:
+    """The drafts in a folder, worked on or left by a kill, with what SQLite laid beside them. Raises `OSError`."""
+    names = sorted(name for name in os.listdir(folder) if _OF_ANY.fullmatch(name) and not is_lock(name))  # noqa: PTH208
+    return [folder / name for name in names]
+
+
 def sweep(folder: Path, stem: str) -> None:
     """Remove the drafts of this stem that nobody works on any more."""
-    pattern = re.compile(re.escape(stem) + _LEFT)
-    tokens = {found[1] for name in os.listdir(folder) if (found := pattern.fullmatch(name))}  # noqa: PTH208 - names
+    left = re.compile(pattern(stem))
+    tokens = {found[1] for name in os.listdir(folder) if (found := left.fullmatch(name))}  # noqa: PTH208 - names
     for token in tokens:
         lock = folder / f"{stem}-{token}{_LOCK}"
         with contextlib.suppress(OSError):
@@ -150,7 +169,8 @@ def copy_pages(
     """
     with target.backup("main", source, "main") as copying:
         while True:
-            done = copying.step(pages)
+            with target.effect() if isinstance(target, StoreConnection) else contextlib.nullcontext():
+                done = copying.step(pages)
             advance(copying.page_count - copying.remaining, copying.page_count)
             if done:
                 return
@@ -175,6 +195,9 @@ def connect(path: Path, flags: int, *, immutable: bool = False, exclusive: bool 
         connection.close()
         raise
     return connection
+
+
+_OF_ANY = re.compile(pattern(*STEMS))
 
 
 def _locked(lock: Path) -> int | None:

@@ -37,15 +37,16 @@ from holdtrue.errors import (
     TargetExists,
     TargetRefused,
 )
+from holdtrue.records import COUNT_LIMIT, shown_path
 from holdtrue.store import schema
 from holdtrue.store.connection import StoreConnection
-from holdtrue.store.draft import Advance, drafting
+from holdtrue.store.draft import EXPORT, Advance, drafting
+from holdtrue.store.erase import recorded_as
 from holdtrue.store.portable import header, iso, line, memory_lines, vector_text
 from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import off, readable, recorded_embedder
 
 PAGE = 250
-_STEM = ".holdtrue-export"
 _BEING_MADE_US = 3_600_000_000  # a record lies this far ahead until the export is there
 _COPY_BYTES = 1024 * 1024
 
@@ -67,7 +68,7 @@ class Exported:
     recorded: bool
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "path": None if self.path is None else shown_path(self.path)}
 
 
 def export_to_file(
@@ -88,7 +89,7 @@ def export_to_file(
     _check_target(target, own, replace=replace)
     record = _Record(note, str(target))
     try:
-        with drafting(target.parent, _STEM) as draft:
+        with drafting(target.parent, EXPORT) as draft:
             record.begin()
             with draft.path.open("wb") as out:
                 memories, tombstones = _write_snapshot(snapshot, out, vectors=vectors, progress=progress)
@@ -218,7 +219,10 @@ def _memories(connection: StoreConnection, *, vectors: bool) -> Iterator[list[by
                 "metadata": {} if row[11] == "{}" else json.loads(row[11]),
                 "source": row[12],
                 "revision": row[13],
-                "sources": [{"source": name, "times": n, "last": iso(us)} for name, n, us in sources.get(seq, ())],
+                "sources": [
+                    {"source": name, "times": min(n, COUNT_LIMIT), "last": iso(us)}
+                    for name, n, us in sources.get(seq, ())
+                ],
                 "keys": [{"key": key, "digest": digest.hex()} for key, digest in keys.get(seq, ())],
                 "revisions": _revisions(connection, seq) if row[13] > 1 else [],
             }
@@ -260,7 +264,7 @@ class _Record:
 
     def __init__(self, note: Note, path: str) -> None:
         self._note = note
-        self._path = path
+        self._path = recorded_as(path)
         self._before: tuple[str, int] | None = None
         self._noted = False
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError, InvalidInput, SourceUnreadable
+from holdtrue.records import shown_path
 from holdtrue.store import jsonlines
 from holdtrue.store.draft import Advance
 from holdtrue.store.jsonlines import Unreadable
@@ -52,7 +53,8 @@ class Imported:
 
     `added` memories are new here, `updated` ones went on where they ended here, `known` ones were here as they are or
     newer, `merged` ones gave their sources to the memory that had their text already, `forgotten` ones were left out
-    because they were forgotten here, `removed` ones were here and the file says they were forgotten. `conflicts` and `bad`
+    because they were forgotten here, `removed` ones were here and the file says they were forgotten. Of these `erased`,
+    `waiting_for` and `remains` tell what `Forgotten` tells of one; without any, `erased` is True. `conflicts` and `bad`
     show the first 100 of `conflict_count` and `bad_count`. `complete` is False for a file that was cut. `put_off` memories
     wait for a vector, and `degraded` says why.
     """
@@ -70,12 +72,16 @@ class Imported:
     bad: tuple[Told, ...] = ()
     complete: bool = True
     degraded: tuple[str, ...] = ()
+    erased: bool = True
+    waiting_for: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         answer = dict(vars(self))
         for name in ("conflicts", "bad"):
             answer[name] = [told.as_dict() for told in answer[name]]
-        return {**answer, "degraded": list(self.degraded)}
+        remains = [shown_path(path) for path in self.remains]
+        return {**answer, "degraded": list(self.degraded), "waiting_for": list(self.waiting_for), "remains": remains}
 
 
 @dataclass(slots=True)
@@ -227,6 +233,8 @@ class Reading:
 Embed = Callable[[Sequence[str]], Sequence[Vector | None]]
 Held = Callable[[Sequence[str]], Mapping[str, int]]
 Place = Callable[[Sequence[Arrival | Tombstone]], Placed]
+# What the erasure of memories stored since a moment waits for, and the files that may hold them.
+Left = Callable[[int], tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 @enforces("INV-024")
@@ -236,6 +244,7 @@ def import_all(
     embed: Embed,
     held: Held,
     place: Place,
+    left: Left,
     space: Callable[[], str],
     total_bytes: int | None = None,
     progress: Advance | None = None,
@@ -243,7 +252,8 @@ def import_all(
     """Place every good record of a file.
 
     `embed` makes vectors; `space` names the embedder whose vectors the store takes; `held` tells the revisions at which
-    memories are here already; `place` puts a batch into the store and returns once it is durable. Raises `ExportTooNew`,
+    memories are here already; `place` puts a batch into the store and returns once it is durable; `left` tells what is left
+    of what was forgotten here. Raises `ExportTooNew`,
     `SourceUnreadable`, or what `place` raises; what was placed before stays.
     """
     reading = Reading(file)
@@ -256,6 +266,7 @@ def import_all(
             yield batch
 
     placed_any = False
+    since_us: int | None = None
     try:
         with contextlib.closing(_ahead(ready())) as batches:
             for batch in batches:
@@ -263,10 +274,13 @@ def import_all(
                 placed_any = True
                 for name in COUNTS:
                     sums[name] += getattr(placed, name)
+                if placed.since_us is not None:
+                    since_us = placed.since_us if since_us is None else min(since_us, placed.since_us)
                 for line, reason in placed.conflicts:
                     conflicts.add(line, reason)
                 if progress is not None:
                     progress(batch.bytes_read, total_bytes)
+        waiting_for, remains = left(since_us) if since_us is not None else ((), ())
     except HoldTrueError as error:
         if placed_any:
             hint = error.hint.replace("Nothing was stored", "Nothing more was stored")
@@ -285,6 +299,9 @@ def import_all(
         bad_count=reading.bad.count,
         bad=tuple(reading.bad.first),
         complete=reading.complete,
+        erased=not waiting_for,
+        waiting_for=waiting_for,
+        remains=remains,
     )
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import apsw
 
 from holdtrue import failpoints
-from holdtrue.clock import now_us
+from holdtrue.clock import MAX_US, clamped, now_us
 from holdtrue.enforces import enforces
-from holdtrue.errors import KeyConflict, NotFound, TextConflict
-from holdtrue.records import NewMemory, Record, new_id, text_digest
+from holdtrue.errors import InvalidInput, KeyConflict, NotFound, TextConflict
+from holdtrue.records import COUNT_LIMIT, NewMemory, Record, new_id, text_digest
 from holdtrue.store import derived, erase
 from holdtrue.store.connection import StoreConnection
 from holdtrue.store.segment import index_text
@@ -33,7 +33,7 @@ _EVENTS_STEP = 100
 _COLUMNS = """m.seq, m.id, m.text, u.name, p.name, s.name, m.speaker, m.at_us, m.created_us, m.updated_us, m.metadata,
     m.source, m.revision,
     (SELECT json_group_array(tag) FROM (SELECT tag FROM tags WHERE memory = m.seq ORDER BY tag)),
-    (SELECT coalesce(sum(times), 0) FROM sources WHERE memory = m.seq)"""
+    (SELECT CAST(min(total(times), 9007199254740992) AS INTEGER) FROM sources WHERE memory = m.seq)"""  # never overflows
 _FROM = """memories m JOIN names u ON u.id = m.user_id JOIN names p ON p.id = m.project_id
     JOIN names s ON s.id = m.session_id"""
 SELECT_RECORD = f"SELECT {_COLUMNS} FROM {_FROM}"
@@ -139,15 +139,19 @@ def add(connection: StoreConnection, addition: Addition) -> Added:
     """
     memory = addition.memory
     now = now_us()
-    user_id, project_id, session_id = intern(connection, memory)
-    seq = _seq_of_key(connection, user_id, project_id, memory)
-    if seq is None:
-        seq = seq_of_digest(connection, user_id, project_id, memory.digest)
+    user_id, project_id = _known(connection, "user", memory.user), _known(connection, "project", memory.project)
+    seq = None
+    if user_id is not None and project_id is not None:
+        seq = _seq_of_key(connection, user_id, project_id, memory)
+        if seq is None:
+            seq = seq_of_digest(connection, user_id, project_id, memory.digest)
     failpoints.hit("memories.between_check_and_insert")
     created = seq is None
     id_ = new_id()
     degraded: tuple[str, ...] = ()
     if seq is None:
+        # Only now: a name that no memory has would outlive everything that forget looks at.
+        user_id, project_id, session_id = intern(connection, memory)
         source = _insert(connection, addition, id_, (user_id, project_id, session_id), now)
         seq, degraded = source.seq, source.degraded
     if memory.key is not None:
@@ -156,8 +160,8 @@ def add(connection: StoreConnection, addition: Addition) -> Added:
     run(
         connection,
         """INSERT INTO sources VALUES(?, ?, 1, ?)
-           ON CONFLICT(memory, source) DO UPDATE SET times = times + 1, last_us = excluded.last_us""",
-        (seq, memory.source, now),
+           ON CONFLICT(memory, source) DO UPDATE SET times = min(times + 1, ?), last_us = excluded.last_us""",
+        (seq, memory.source, now, COUNT_LIMIT),
     )
     existing = None if created else record_of(run(connection, f"{SELECT_RECORD} WHERE m.seq = ?", (seq,))[0])
     _note(connection, now, "add" if existing is None else "add-again", id_ if existing is None else existing.id)
@@ -169,7 +173,8 @@ def update(connection: apsw.Connection, id_: str, text: str, indexed: str, vecto
     """Give a memory another text; its vector and all that is derived change in the same transaction.
 
     `vector` and `indexed` were made from `text`, so whichever of two updates commits last leaves text and vector of its
-    own. The text before stays readable for `as_of`. Raises `NotFound`, or `TextConflict` when another memory has the text.
+    own. The text before stays readable for `as_of`. Raises `NotFound`, `TextConflict` when another memory has the text, or
+    `InvalidInput` after two billion updates.
     """
     row = find(connection, id_)
     seq, old_text, revision = row[0], row[2], row[12]
@@ -183,9 +188,14 @@ def update(connection: apsw.Connection, id_: str, text: str, indexed: str, vecto
     if other is not None and other != seq:
         (other_id,) = run(connection, "SELECT id FROM memories WHERE seq = ?", (other,))[0]
         raise TextConflict(f"Memory {other_id} has this text already.", id=id_, other=other_id)
+    if revision >= COUNT_LIMIT:
+        raise InvalidInput(
+            f"Memory {id_} was updated {revision:,} times and takes no other text.",
+            hint="Forget it and add the text as a memory of its own.",
+        )
     now = now_us()
     # Never before the revision it follows: neither a clock set back nor a time in the future may end it before it began.
-    valid_us = max(now, valid_from_us + 1)
+    valid_us = min(max(now, valid_from_us + 1), MAX_US)
     run(connection, "INSERT INTO revisions VALUES(?, ?, ?, ?, ?)", (seq, revision, old_text, valid_from_us, valid_us))
     run(
         connection,
@@ -204,12 +214,18 @@ def update(connection: apsw.Connection, id_: str, text: str, indexed: str, vecto
 def forget(connection: StoreConnection, id_: str) -> int:
     """Remove a memory, its revisions and all that is derived of it; its id stays as a tombstone.
 
-    Names of a user, project or session that no other memory has go with it. Returns when it was stored, in
-    microseconds. Raises `NotFound`.
+    So do the ids under which files brought its text: such a file, imported again, must not bring it back. Names of a user,
+    project or session that no other memory has go with it. Returns when it was stored, in microseconds. Raises `NotFound`.
     """
     seq, created_us, *names = _scope_of(connection, id_)
     now = now_us()
     derived.purge(connection, seq)
+    run(
+        connection,
+        """INSERT OR IGNORE INTO tombstones
+           SELECT id, ? FROM aliases WHERE memory = ? AND id NOT IN (SELECT id FROM memories)""",
+        (now, seq),
+    )
     run(connection, "DELETE FROM memories WHERE seq = ?", (seq,))
     _drop_names(connection, names)
     run(connection, "INSERT OR REPLACE INTO tombstones VALUES(?, ?)", (id_, now))
@@ -334,19 +350,28 @@ def intern(connection: StoreConnection, memory: NewMemory) -> tuple[int, int, in
 
 
 def _number(connection: StoreConnection, kind: str, name: str) -> int:
-    # Its number may be kept: a rollback clears what was kept, and so does `refresh_names` after a removal.
+    known = _known(connection, kind, name)
+    if known is None:
+        run(connection, "INSERT INTO names(kind, name) VALUES(?, ?)", (kind, name))
+        known = _keep(connection, kind, name, connection.last_insert_rowid())
+    return known
+
+
+def _known(connection: StoreConnection, kind: str, name: str) -> int | None:
+    """The number of a name, None where the store has none for it."""
     known = connection.names.get((kind, name))
     if known is None:
         row = one(connection, "SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name))
-        if row is None:
-            run(connection, "INSERT INTO names(kind, name) VALUES(?, ?)", (kind, name))
-            known = connection.last_insert_rowid()
-        else:
-            known = int(row[0])
-        if len(connection.names) >= _NAMES_KEPT:
-            connection.names.clear()
-        connection.names[kind, name] = known
+        known = None if row is None else _keep(connection, kind, name, int(row[0]))
     return known
+
+
+def _keep(connection: StoreConnection, kind: str, name: str, number: int) -> int:
+    # It may be kept: a rollback clears what was kept, and so does `refresh_names` after a removal.
+    if len(connection.names) >= _NAMES_KEPT:
+        connection.names.clear()
+    connection.names[kind, name] = number
+    return number
 
 
 def _note(connection: apsw.Connection, at_us: int, kind: str, id_: str) -> None:
@@ -363,4 +388,4 @@ def note_many(connection: apsw.Connection, at_us: int, kind: str, ids: Sequence[
 
 
 def _moment(us: int) -> dt.datetime:
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=clamped(us))

@@ -46,7 +46,8 @@ class Arrival:
 @dataclass(slots=True)
 class Placed:
     """What a batch did. `forgotten` counts memories of the file that were left out because they were forgotten here;
-    `removed` those that were here and that the file says were forgotten; `conflicts` are lines and sentences.
+    `removed` those that were here and that the file says were forgotten, the oldest of them stored at `since_us`;
+    `conflicts` are lines and sentences.
     """
 
     added: int = 0
@@ -56,6 +57,7 @@ class Placed:
     forgotten: int = 0
     removed: int = 0
     put_off: int = 0
+    since_us: int | None = None
     conflicts: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -222,7 +224,8 @@ def _bury(connection: StoreConnection, tombstone: Tombstone, placed: Placed) -> 
     if _is_buried(connection, tombstone.id):
         return
     if one(connection, "SELECT 1 FROM memories WHERE id = ?", (tombstone.id,)) is not None:
-        memories.forget(connection, tombstone.id)
+        created_us = memories.forget(connection, tombstone.id)
+        placed.since_us = created_us if placed.since_us is None else min(placed.since_us, created_us)
         placed.removed += 1
     run(connection, "INSERT OR REPLACE INTO tombstones VALUES(?, ?)", (tombstone.id, tombstone.forgotten_us))
 
@@ -337,6 +340,14 @@ def _merge(connection: StoreConnection, seq: int, arrival: Arrival, placed: Plac
     ((user_id, project_id, id_),) = run(
         connection, "SELECT user_id, project_id, id FROM memories WHERE seq = ?", (seq,)
     )
+    if arrival.record.exact:
+        # One that is a memory here meets itself and comes not to this place.
+        run(
+            connection,
+            """INSERT INTO aliases VALUES(?, ?)
+               ON CONFLICT(id) DO UPDATE SET memory = excluded.memory WHERE memory <> excluded.memory""",
+            (arrival.record.id, seq),
+        )
     changed = _absorb(connection, seq, (user_id, project_id), arrival, placed)
     if changed:
         memories.note_many(connection, now_us(), "add-again", [id_])

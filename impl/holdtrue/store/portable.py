@@ -37,10 +37,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from holdtrue.clock import now_us, to_iso, to_us
+from holdtrue.clock import MAX_US, MIN_US, clamped, now_us, to_iso, to_us
 from holdtrue.errors import ExportTooNew, HoldTrueError, InvalidInput
 from holdtrue.masking import mask, mask_values
 from holdtrue.records import (
+    COUNT_LIMIT,
     METADATA_LIMIT,
     NAME_LIMIT,
     TAG_LIMIT,
@@ -68,7 +69,6 @@ _ADD_FIELDS = frozenset(
 )
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_COUNT_LIMIT = 2**53
 _DIGEST = re.compile("[0-9a-f]{64}")
 # The limits of an add hold for what is given; what is stored may be longer, as masking and NFC make it.
 _LABEL = re.compile(r"\[masked: [a-z0-9-]+\]")
@@ -152,8 +152,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def iso(moment_us: int) -> str:
-    """As `to_iso`, from parts that are remembered."""
-    second, microsecond = divmod(moment_us, 1_000_000)
+    """As `to_iso`, from parts that are remembered. A time that no import would take becomes the nearest one."""
+    second, microsecond = divmod(clamped(moment_us), 1_000_000)
     day, second = divmod(second, 86_400)
     return f"{_day(day)}T{_clock(second)}.{microsecond:06d}Z"
 
@@ -415,23 +415,26 @@ def _metadata(value: object) -> str:
 
 
 def _count(number: object, name: str, *, low: int = 0) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= _COUNT_LIMIT:
-        raise InvalidInput(f"{name} is not a whole number from {low}")
+    if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= COUNT_LIMIT:
+        raise InvalidInput(f"{name} is not a whole number from {low} to {COUNT_LIMIT}")
     return number
 
 
 @lru_cache(maxsize=4_096)
 def _time(text: object) -> int:
-    """Exact, and without the limits of an add: an update of a memory that lies at their end is a microsecond later."""
+    """Exact, and within the limits of an add: what lies outside could be stored, and then neither read nor exported."""
     if not isinstance(text, str):
         raise InvalidInput(f"a time is a {_kind(text)}, not a string")
     try:
         parsed = dt.datetime.fromisoformat(text)
         if parsed.tzinfo is None:
             raise InvalidInput(f"{text[:40]!r} is a time without an offset")
-        return (parsed - _EPOCH) // _MICROSECOND
+        moment = (parsed - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{text[:40]!r} is not a time in ISO 8601") from error
+    if not MIN_US <= moment <= MAX_US:
+        raise InvalidInput(f"{text[:40]!r} lies outside the years 1 to 9999")
+    return moment
 
 
 def _entries(value: dict[str, Any], name: str) -> Sequence[dict[str, Any]]:

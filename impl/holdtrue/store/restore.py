@@ -3,7 +3,8 @@
 Owns: drafts named `restoring-...` in the store's folder. Faults it survives: readers and writers of other processes (the
 state changes in one write transaction of the open database: every reader sees the old one or the new one), a kill at any
 point (the same: until the commit it is the old state), a backup of an older version, a damaged backup (refused before
-anything is changed), a damaged page of the store. What was forgotten since the backup stays forgotten: the store's
+anything is changed), a damaged page of the store, a store that does not open (its bytes are kept aside first, see
+`holdtrue.store.damage`). What was forgotten since the backup stays forgotten: the store's
 tombstones are applied to the copy before it is put in place, so its text comes back neither as rows nor as bytes.
 """
 
@@ -24,8 +25,16 @@ import apsw
 from holdtrue import failpoints
 from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
-from holdtrue.errors import HoldTrueError, OutcomeUnknown, StoreCorrupt, StoreTooNew, StoreUnusable
+from holdtrue.errors import (
+    HoldTrueError,
+    OutcomeUnknown,
+    SourceUnreadable,
+    StoreCorrupt,
+    StoreTooNew,
+    StoreUnusable,
+)
 from holdtrue.files import make_private_folder
+from holdtrue.records import shown_path
 from holdtrue.store import memories, schema
 from holdtrue.store.backup import (
     KEEP,
@@ -40,12 +49,14 @@ from holdtrue.store.backup import (
     verify,
 )
 from holdtrue.store.connection import StoreConnection, store_error
-from holdtrue.store.draft import Advance, Draft, connect, copy_pages, drafting
+from holdtrue.store.damage import SetAside
+from holdtrue.store.draft import RESTORE, Advance, Draft, connect, copy_pages, drafting
+from holdtrue.store.erase import recorded_as
 from holdtrue.store.statements import one, run
 
 T = TypeVar("T")
 
-_STEM = "restoring"
+UNVERIFIED = "unverified"  # in `copies`, the kind of a backup of a state that was damaged or was not read back yet
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,8 @@ class RestoreReceipt:
 
     `backup` is the file that holds the state before, None where there was none or none was wanted; `backup_findings` what
     is wrong with it, as with the state that it was copied from. `erased` is False while a reader of the old state keeps
-    bytes of it in the WAL. `removed` are the older backups that went to make room.
+    bytes of it in the WAL. `removed` are the older backups that went to make room. `set_aside` is there where the store
+    was so damaged that it did not open: where its bytes are kept, and what of it could be read. Then `backup` holds that.
     """
 
     path: str
@@ -65,16 +77,27 @@ class RestoreReceipt:
     backup: str | None = None
     backup_findings: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    set_aside: SetAside | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            **asdict(self),
+            "path": shown_path(self.path),
+            "backup": None if self.backup is None else shown_path(self.backup),
+            "backup_findings": list(self.backup_findings),
+            "removed": [shown_path(path) for path in self.removed],
+            "set_aside": None if self.set_aside is None else self.set_aside.as_dict(),
+        }
 
 
 class Steps(Protocol):
     """What a restore needs of the store, each with the patience of its caller."""
 
     def make(self) -> None:
-        """Make the store if there is none."""
+        """Make the store if there is none. Raises `StoreCorrupt` for one that does not open."""
+
+    def set_aside(self, advance: Advance) -> SetAside | None:
+        """Keep the bytes of a damaged store and begin a new one with what can be read. None for a sound one."""
 
     def alone(self, operation: Callable[[StoreConnection], T]) -> T:
         """Run an operation in this process's turn to write, with no transaction open."""
@@ -94,18 +117,20 @@ def restore(
 ) -> RestoreReceipt:
     """Let the state of a backup take the place of the store's.
 
-    With `save` the state before is kept as a backup, copied in the same turn, so that nothing falls between. Raises
-    `StoreTooNew`, `StoreCorrupt`, `StoreUnusable` or another `StoreError`; then the old state is in place, except for
-    `OutcomeUnknown`.
+    With `save` the state before is kept as a backup, copied in the same turn, so that nothing falls between. A store that
+    is so damaged that it does not open is set aside first, `save` or not. Raises `SourceUnreadable`, `StoreTooNew`,
+    `StoreCorrupt`, `StoreUnusable` or another `StoreError`; then the old state is in place, or what could be read of it
+    where it was set aside; except for `OutcomeUnknown`.
     """
     began_s = time.monotonic()
     advance = progress or _ignore
-    _open_given(folder, given).close()  # before anything is made
+    check_given(folder, given)  # before anything is made
     make_private_folder(folder)
     saved: Path | None = None
 
     def swap(live: StoreConnection) -> tuple[int, int]:
         nonlocal saved
+        saved = None
         if save and _holds_anything(live):
             saved = save_present(folder, advance)
         try:
@@ -119,18 +144,30 @@ def restore(
             raise
 
     try:
-        with drafting(folder, _STEM) as draft:
+        with drafting(folder, RESTORE) as draft:
             _prepare(folder, given, draft, advance)
             failpoints.hit("restore.prepared")
-            store.make()
-            memories_now, kept_forgotten = store.alone(swap)
+            aside = _make(store, advance)
+            try:
+                memories_now, kept_forgotten = store.alone(swap)
+            except StoreCorrupt:
+                # It opens, and yet what must be read of it or written to it cannot be.
+                if aside is not None or (aside := store.set_aside(advance)) is None:
+                    raise
+                memories_now, kept_forgotten = store.alone(swap)
     except OSError as error:
         raise store_error(error, folder) from error
     # From here on the restore stands, whatever happens.
     findings, removed = _look_after(saved, keep, given)
     erased = False
+
+    def settle(live: StoreConnection) -> None:
+        forget_copies(live, removed)
+        if saved is not None and not findings:
+            run(live, "UPDATE copies SET kind = 'backup' WHERE path = ?", (recorded_as(str(saved)),))
+
     with contextlib.suppress(HoldTrueError):
-        erased = store.write(lambda live: forget_copies(live, removed))
+        erased = store.write(settle)
     return RestoreReceipt(
         path=str(given),
         memories=memories_now,
@@ -140,7 +177,25 @@ def restore(
         backup=None if saved is None else str(saved),
         backup_findings=findings,
         removed=removed,
+        set_aside=aside,
     )
+
+
+def check_given(folder: Path, given: Path) -> None:
+    """Raise what `restore` would for a file that is missing, cannot be opened or is no store. Its pages are not read."""
+    _open_given(folder, given).close()
+
+
+def _make(store: Steps, advance: Advance) -> SetAside | None:
+    """Make the store if there is none; set it aside, and return that, if it is so damaged that it does not open."""
+    try:
+        store.make()
+    except StoreCorrupt:
+        aside = store.set_aside(advance)
+        if aside is None:
+            store.make()  # another process has set it aside meanwhile
+        return aside
+    return None
 
 
 def _holds_anything(live: StoreConnection) -> bool:
@@ -237,7 +292,7 @@ def _carry_over(live: StoreConnection, target: StoreConnection, saved: Path | No
     erasures = run(live, "SELECT id, since_us FROM erasures")
     copies = run(live, "SELECT path, kind, at_us FROM copies")
     if saved is not None:
-        copies.append((str(saved), "backup", now_us()))
+        copies.append((recorded_as(str(saved)), UNVERIFIED, now_us()))
     run(target, "BEGIN IMMEDIATE")
     _insert(target, "tombstones", tombstones)
     rows = run(target, "SELECT m.id FROM memories m JOIN tombstones t ON t.id = m.id")
@@ -267,9 +322,11 @@ def _open_given(folder: Path, given: Path) -> StoreConnection:
     try:
         found = given.stat()
     except OSError as error:
-        raise StoreUnusable(f"{given} cannot be read: {error.strerror}.", hint="Name a backup file.") from error
+        raise SourceUnreadable(f"The backup {given} cannot be read: {error.strerror}.", hint=_NAME_ONE) from error
     if not stat.S_ISREG(found.st_mode):
-        raise StoreUnusable(f"{given} is not a file.", hint="Name a backup file.")
+        raise SourceUnreadable(f"The backup {given} is not a file.", hint=_NAME_ONE)
+    if not os.access(given, os.R_OK):
+        raise SourceUnreadable(f"The backup {given} cannot be read by this user.", hint=_NAME_ONE)
     if _size(given, "-journal"):
         raise StoreUnusable(
             f"{given.name}-journal lies beside {given}: a transaction in it was never finished.",
@@ -307,19 +364,19 @@ def _check_version(source: StoreConnection, given: Path) -> None:
             hint="Upgrade holdtrue: `pip install --upgrade holdtrue`. Nothing was changed.",
         ) from error
     except StoreUnusable as error:
-        raise StoreUnusable(f"{given} is a database, but no HoldTrue store.", hint="Name a backup.") from error
+        raise StoreUnusable(f"The backup file {given} is a database, but no HoldTrue store.", hint=_NAME_ONE) from error
     if version == 0:
-        raise StoreUnusable(f"{given} is empty.", hint="Name a backup.")
+        raise StoreUnusable(f"The backup file {given} is empty.", hint=_NAME_ONE)
 
 
 def _refuse(findings: list[str], given: Path) -> None:
     if findings:
-        raise StoreCorrupt(f"The backup {given} is damaged: {listed(findings)}", hint=_OTHER)
+        raise StoreCorrupt(f"The backup file {given} is damaged, not the store: {listed(findings)}", hint=_OTHER)
 
 
 def _problem(error: BaseException, given: Path, folder: Path) -> HoldTrueError:
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-        return StoreCorrupt(f"The backup {given} is damaged or not a store: {error}.", hint=_OTHER)
+        return StoreCorrupt(f"The backup file {given} is damaged or no database: {error}.", hint=_OTHER)
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError):
         return StoreUnusable(
             f"SQLite cannot read {given}: {error}.", hint="Copy it, with all that lies beside it, to a folder of yours."
@@ -334,6 +391,7 @@ def _size(path: Path, side: str) -> int:
         return 0
 
 
+_NAME_ONE = "Nothing was changed. Name a file that `holdtrue backup` made."
 _OTHER = "Nothing was changed. Name another backup: `backups` in the store's folder holds those that it made itself."
 
 

@@ -40,12 +40,13 @@ KEYS: dict[str, tuple[str, str]] = {
     "keys": ("memory", "number"),
     "sources": ("memory", "number"),
     "revisions": ("memory", "number"),
+    "aliases": ("memory", "number"),
     "erasures": ("id", "uuid"),
     "events": ("seq", "number"),
     "copies": ("path", "text"),
 }
 LEFT_OUT = frozenset({"stale_vectors"})
-_OF_MEMORIES = ("tags", "keys", "sources", "revisions")
+_OF_MEMORIES = ("tags", "keys", "sources", "revisions", "aliases")
 _NOT_CARRIED = ("embedder", "names_epoch")  # meta that belongs to the vectors, and to the processes, of the old file
 _PAGE_ROWS = 512
 _FAILURES_LIMIT = 50_000  # of a table; a file of which nothing can be read is given up after some seconds

@@ -22,7 +22,7 @@ PAGE_BYTES = 4096  # what SQLite chooses for a new database
 BASE_TABLES = frozenset(
     {
         *("meta", "names", "memories", "tags", "keys", "sources", "revisions", "tombstones", "erasures", "events"),
-        *("copies", "stale_vectors"),
+        *("aliases", "copies", "stale_vectors"),
     }
 )
 
@@ -83,6 +83,10 @@ _VERSION_2 = (
     "CREATE TABLE copies(path TEXT PRIMARY KEY, kind TEXT NOT NULL, at_us INTEGER NOT NULL) WITHOUT ROWID",
     # Rows of memories_vec that a process without sqlite-vec could not remove; the next one with it does.
     "CREATE TABLE stale_vectors(memory INTEGER PRIMARY KEY)",
+    # Ids of imported memories whose text another one had already: they are forgotten with it.
+    """CREATE TABLE aliases(id TEXT PRIMARY KEY, memory INTEGER NOT NULL REFERENCES memories(seq) ON DELETE CASCADE)
+        WITHOUT ROWID""",
+    "CREATE INDEX aliases_by_memory ON aliases(memory)",
 )
 
 # Migration N brings version N - 1 to N.

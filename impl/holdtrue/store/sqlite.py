@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from holdtrue import failpoints
 from holdtrue.clock import Deadline
-from holdtrue.errors import ExtensionUnavailable, StoreBusy, StoreClosed, StoreMissing
+from holdtrue.errors import ExtensionUnavailable, StoreBusy, StoreClosed, StoreMissing, StoreSound
 from holdtrue.files import exists, make_private_folder
 from holdtrue.filesystem import refuse_network
 from holdtrue.records import Forgotten, Record
@@ -46,9 +46,9 @@ T = TypeVar("T")
 class _Engine:
     """What the handles of one folder share in one process."""
 
-    def __init__(self, folder: Path, wal_limit_bytes: int) -> None:
+    def __init__(self, folder: Path, wal_limit_bytes: int, predecessor: Writer | None) -> None:
         self.folder = folder
-        self.writer = Writer(folder, wal_limit_bytes)
+        self.writer = Writer(folder, wal_limit_bytes, predecessor)
         self.readers = Readers(folder)
         self.handles = 0
 
@@ -60,13 +60,15 @@ class _Engines:
         self.lock = threading.Lock()
         self.by_folder: dict[str, _Engine] = {}
         self._barred: set[str] = set()
+        self._ending: dict[str, Writer] = {}  # the last writer of a folder: closed, and perhaps not ended yet
 
     @contextmanager
     def barred(self, folder: Path) -> Iterator[None]:
         """Keep every handle of this process off a folder. Raises `StoreBusy` where one has it open."""
         key = os.path.realpath(folder)
         with self.lock:
-            if key in self.by_folder or key in self._barred:
+            ending = self._ending.get(key)
+            if key in self.by_folder or key in self._barred or (ending is not None and ending.running):
                 raise StoreBusy(
                     f"This process has the store at {folder} open elsewhere.", hint="Close its other handles first."
                 )
@@ -78,10 +80,14 @@ class _Engines:
                 self._barred.discard(key)
 
     def take(self, folder: Path, wal_limit_bytes: int) -> _Engine:
+        key = os.path.realpath(folder)
         with self.lock:
-            if os.path.realpath(folder) in self._barred:
+            if key in self._barred:
                 raise StoreBusy(f"This process is setting the store at {folder} aside.", hint="Try again.")
-            engine = self.by_folder.setdefault(os.path.realpath(folder), _Engine(folder, wal_limit_bytes))
+            engine = self.by_folder.get(key)
+            if engine is None:
+                engine = _Engine(folder, wal_limit_bytes, self._ending.pop(key, None))
+                self.by_folder[key] = engine
             engine.handles += 1
             return engine
 
@@ -91,7 +97,10 @@ class _Engines:
             engine.handles -= 1
             if engine.handles:
                 return False
-            self.by_folder = {key: other for key, other in self.by_folder.items() if other is not engine}
+            for key in [key for key, other in self.by_folder.items() if other is engine]:
+                del self.by_folder[key]
+                self._ending = {other: writer for other, writer in self._ending.items() if writer.running}
+                self._ending[key] = engine.writer
             return True
 
 
@@ -158,7 +167,8 @@ class SQLiteStore:
         readers = Readers(self.folder)
         try:
             with readers.snapshot() as connection:
-                return View(connection).verify()
+                view = View(connection)
+                return view.verify() + view.strange_times()
         finally:
             readers.close()
 
@@ -245,6 +255,11 @@ class SQLiteStore:
     def place(self, batch: Batch, deadline: Deadline) -> Placed:
         return self._write(lambda connection: placement.place(connection, batch), deadline, len(batch))
 
+    def left_since(self, since_us: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        with self._use().readers.snapshot() as connection:
+            waits, recorded = erase.waits(connection), erase.copies(connection, since_us)
+        return (waits,) if waits else (), erase.remains(self.folder, recorded, since_us)
+
     def owns(self, path: Path) -> bool:
         """Also those of the other stores that this process has open: closing any descriptor of them drops its locks."""
         with _engines.lock:
@@ -264,8 +279,7 @@ class SQLiteStore:
         if engine is not None and _engines.give_back(engine):
             engine.readers.close()
             engine.writer.close(deadline)
-            thread = engine.writer._thread
-            if thread is not None and thread.is_alive():
+            if engine.writer.running:
                 raise StoreBusy(f"A write of this process to {self.folder} has not ended.", hint="Try again.")
         with _engines.barred(self.folder):
             return damage.set_aside(self.folder, deadline, advance)
@@ -286,7 +300,8 @@ class SQLiteStore:
             try:
                 derived.reset(connection, names)
                 failpoints.hit("doctor.before_commit")
-                run(connection, "COMMIT")
+                with connection.effect():
+                    run(connection, "COMMIT")
             except BaseException:
                 connection.roll_back()
                 raise
@@ -351,6 +366,12 @@ class _RestoreSteps:
 
     def make(self) -> None:
         self._store.open(Deadline.after(self._wait_s))
+
+    def set_aside(self, advance: Advance) -> SetAside | None:
+        try:
+            return self._store.set_aside(Deadline.after(self._wait_s), advance)
+        except StoreSound:
+            return None
 
     def alone(self, operation: Callable[[StoreConnection], T]) -> T:
         return self._store._use().writer.submit_alone(operation, Deadline.after(self._wait_s))

@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from holdtrue import failpoints
+from holdtrue.clock import MAX_US, MIN_US
 from holdtrue.enforces import enforces
 from holdtrue.records import Filters, Page, Record
 from holdtrue.store import derived, frozen, schema, vectors
@@ -213,6 +214,20 @@ class View:
         for table, *_ in run(self._connection, "PRAGMA foreign_key_check"):
             damage.append(f"{table}: a row belongs to a memory that is gone")
         return damage + derived.verify(self._connection)
+
+    def strange_times(self) -> list[str]:
+        """The memories with a time that no date can hold. They are read and exported with the nearest one: no damage, so
+        that backups are made and restored all the same.
+        """
+        rows = run(
+            self._connection,
+            """SELECT seq FROM memories WHERE min(at_us, valid_from_us, created_us, updated_us) < ?1
+                 OR max(at_us, valid_from_us, created_us, updated_us) > ?2
+               UNION SELECT memory FROM sources WHERE last_us NOT BETWEEN ?1 AND ?2
+               UNION SELECT memory FROM revisions WHERE min(from_us, until_us) < ?1 OR max(from_us, until_us) > ?2""",
+            (MIN_US, MAX_US),
+        )
+        return [f"memory {seq}: a time of it lies outside the years 1 to 9999" for (seq,) in rows]
 
     def _name_id(self, kind: str, name: str) -> int:
         row = one(self._connection, "SELECT id FROM names WHERE kind = ? AND name = ?", (kind, name))

@@ -80,8 +80,12 @@ class _Item:
 class Writer:
     """The writer of one store in one process. The thread starts with the first write."""
 
-    def __init__(self, folder: Path, wal_limit_bytes: int = checkpoint.WAL_LIMIT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, wal_limit_bytes: int = checkpoint.WAL_LIMIT_BYTES, predecessor: Writer | None = None
+    ) -> None:
+        """`predecessor` was the writer of this folder in this process; it is closed, and may not have ended."""
         self._folder = folder
+        self._predecessor = predecessor
         self._full_bytes = _full_bytes(wal_limit_bytes)
         self._changed = threading.Condition()  # guards everything below; never held while waiting for anything else
         self._queue: deque[_Item] = deque()
@@ -116,11 +120,17 @@ class Writer:
     def submit_alone(self, operation: Callable[[StoreConnection], T], deadline: Deadline) -> T:
         """Run an operation that is no part of a group: in this process's turn, with no transaction open.
 
-        For what begins and ends transactions itself, as a restore does. Nobody else writes meanwhile. While another
+        It must put `connection.effect` around each step that changes the disk, or a close would not stop it. For what
+        begins and ends transactions itself, as a restore does. Nobody else writes meanwhile. While another
         program holds SQLite's lock, the operation's statements wait until the deadline. Raises what it raised, or a
         `StoreError`.
         """
         return cast("T", self._submit(_Item(operation, deadline, alone=True)))
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has not ended yet."""
+        return self._thread is not None and self._thread.is_alive()
 
     def _submit(self, item: _Item) -> Any:
         with self._changed:
@@ -233,6 +243,8 @@ class Writer:
         """Pass the turnstile and commit groups until nothing is queued or the turn is over."""
         try:
             if self._turnstile is None:
+                if not self._follow():
+                    return
                 with self._effect():
                     self._turnstile = Turnstile(self._folder)
             self._turnstile.enter()
@@ -259,6 +271,20 @@ class Writer:
             if self._turnstile is not None:
                 self._turnstile.leave()
 
+    def _follow(self) -> bool:
+        """Wait until the writer before this one has ended. False when nobody waits for that any more.
+
+        The turnstile's locks belong to the process: two writers would both pass it, and the first to leave would drop
+        the other's turn.
+        """
+        while self._predecessor is not None and self._predecessor.running:
+            if not self._wanted():
+                return False
+            self._obstacle = "a write of this process that was begun before the store was closed,"
+            time.sleep(_POLL_S)
+        self._predecessor, self._obstacle = None, ""
+        return True
+
     def _ready(self) -> StoreConnection:
         """The write connection, opened and migrated if it is not yet."""
         if self._connection is None:
@@ -271,6 +297,7 @@ class Writer:
                 except BaseException:
                     connection.close()
                     raise
+                connection.effect = self._effect
                 self._connection = connection
         return self._connection
 
