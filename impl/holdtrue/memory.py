@@ -286,7 +286,7 @@ class Memory:
         if counts["erasures_waiting"]:
             degraded.append(
                 f"{records.counted(counts['erasures_waiting'], 'erasure waits', 'erasures wait')} for a reader of an older"
-                " state to finish, or for a process that can load sqlite-vec."
+                " state to end, for room on the disk, or for a process that can load sqlite-vec."
             )
         return answer
 

@@ -23,7 +23,6 @@ import pytest
 
 from holdtrue import Memory, failpoints
 from holdtrue.cli import run
-from holdtrue.clock import now_us
 from holdtrue.errors import (
     HoldTrueError,
     InvalidInput,
@@ -78,7 +77,7 @@ def held(backup: str | Path, tmp_path: Path) -> list[str]:
 def recorded(store: Path) -> dict[str, int]:
     connection = raw.connect(store)
     try:
-        return dict(connection.execute("SELECT path, at_us FROM copies WHERE kind = 'backup'").fetchall())
+        return dict(connection.execute("SELECT path, holds FROM copies WHERE kind LIKE '%backup%'").fetchall())
     finally:
         connection.close()
 
@@ -281,9 +280,42 @@ def test_what_is_forgotten_while_a_backup_is_made_finds_the_backup_in_the_record
     target, before = tmp_path / "copy.db", {}
     at_point(monkeypatch, "backup.snapshot", lambda: before.update(recorded(store)))
     memory.backup(target)
-    # It is there before the state is chosen, and counts as made later than anything that the state may hold.
-    assert before[str(target)] > now_us()
-    assert recorded(store)[str(target)] <= now_us()
+    # It is there before the state is chosen, and until it is done it may hold whatever is stored.
+    assert before[str(target)] == 2**62
+    assert recorded(store)[str(target)] == 1
+
+
+def test_a_backup_is_named_whatever_date_a_memory_in_it_has(memory: Memory, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    memory.add("the harbour is east")
+    memory.export(lines)
+    later = (
+        lines.read_text()
+        .replace("the harbour is east", "the quay is west")
+        .replace('"created_at": "20', '"created_at": "21')
+    )
+    lines.write_text("".join(line.replace('"id": "01', '"id": "02') + "\n" for line in later.splitlines()))
+    assert memory.import_(lines).added == 1
+    path = memory.backup().path
+    (ahead,) = [record.id for record in memory.list() if record.text == "the quay is west"]
+    assert path in memory.forget(ahead).remains
+
+
+def test_two_backups_to_one_path_leave_it_recorded(memory: Memory, tmp_path: Path, store: Path) -> None:
+    memory.add("the harbour is east")
+    target, losers = tmp_path / "copy.db", []
+
+    def overtake() -> None:
+        if not losers:
+            losers.append("the first one is overtaken")
+            memory.backup(target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        at_point(patch, "backup.before_publish", overtake)
+        with pytest.raises(HoldTrueError) as refusal:
+            memory.backup(target)
+    assert refusal.value.code == "TARGET_EXISTS"
+    assert recorded(store) == {str(target): 1}
 
 
 def test_forget_names_the_backups_that_may_hold_what_is_forgotten(memory: Memory, copy: Path) -> None:

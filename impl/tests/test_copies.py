@@ -14,6 +14,7 @@ from holdtrue.cli import run
 from holdtrue.errors import InvalidInput
 from holdtrue.files import make_private_folder
 from holdtrue.store import draft, erase
+from holdtrue.store.copies import path_of, recorded_as
 from impl.tests.serverprocess import environment, holdtrue
 from properties.kit import raw
 
@@ -21,7 +22,6 @@ TOKEN = "0123456789abcdef"
 NOT_UTF8 = os.fsdecode(b"bad\xff")
 # What is killed, and where.
 KILLED = {"backup": ("k.db", "backup.copied"), "export": ("k.jsonl", "export.before_publish")}
-HOUR_US = 3_600_000_000
 
 
 def killed(store: Path, kind: str, folder: Path) -> tuple[Path, Path]:
@@ -37,21 +37,6 @@ def killed(store: Path, kind: str, folder: Path) -> tuple[Path, Path]:
     return folder / name, left
 
 
-def age_records(store: Path, by_us: int) -> None:
-    connection = raw.connect(store)
-    connection.execute("UPDATE copies SET at_us = at_us - ?", (by_us,)).fetchall()
-    connection.close()
-
-
-def made_ahead(memory: Memory, by_us: int) -> str:
-    """A memory that was stored so long ago."""
-    id_ = memory.add("the harbour is east").id
-    connection = raw.connect(memory.path)
-    connection.execute("UPDATE memories SET created_us = created_us - ?", (by_us,)).fetchall()
-    connection.close()
-    return id_
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     place = tmp_path / "elsewhere"
@@ -60,14 +45,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KILLED)
-@pytest.mark.parametrize("hours", [0, 2])
-def test_a_forget_names_the_draft_that_a_killed_copy_left_also_past_the_hour_and_no_lock(
-    memory: Memory, store: Path, folder: Path, kind: str, hours: int
+def test_a_forget_removes_what_a_killed_copy_left_and_names_nothing_that_is_not_there(
+    memory: Memory, store: Path, folder: Path, kind: str
 ) -> None:
-    id_ = made_ahead(memory, 2 * HOUR_US)
-    target, left = killed(store, kind, folder)
-    age_records(store, hours * HOUR_US)
-    assert set(memory.forget(id_).remains) == ({str(left)} if hours else {str(target), str(left)})
+    id_ = memory.add("the harbour is east").id
+    _, left = killed(store, kind, folder)
+    assert memory.forget(id_).remains == ()
+    assert not left.exists()
+
+
+def test_a_draft_that_is_worked_on_is_named_and_left(memory: Memory, folder: Path) -> None:
+    id_ = memory.add("the harbour is east").id
+    with draft.drafting(memory.path, draft.RESTORE) as working:
+        assert memory.forget(id_).remains == (str(working.path),)
+        assert working.path.exists()
 
 
 def test_a_path_that_was_never_filled_is_not_named_once_its_draft_is_gone(
@@ -96,16 +87,19 @@ def test_a_copy_that_is_being_made_is_named_with_its_draft(
     assert told == expected
 
 
-def test_the_drafts_of_the_store_itself_are_named_and_what_is_no_draft_is_not(memory: Memory, store: Path) -> None:
+def test_the_drafts_that_nobody_works_on_go_with_a_forget_and_what_is_no_draft_stays(
+    memory: Memory, store: Path
+) -> None:
     id_ = memory.add("the harbour is east").id
     make_private_folder(store / "backups")
-    named = [store / f"{stem}-{TOKEN}.partial" for stem in draft.STEMS]
-    named += [store / "backups" / f"{draft.BACKUP}-{TOKEN}.partial{side}" for side in ("", "-wal")]
-    others = [path.with_suffix(".lock") for path in named] + [store / "restoring-short.partial", store / "my.partial"]
-    for path in (*named, *others):
+    left = [store / f"{stem}-{TOKEN}.partial" for stem in draft.STEMS]
+    left += [store / "backups" / f"{draft.BACKUP}-{TOKEN}.partial{side}" for side in ("", "-wal")]
+    others = [store / "restoring-short.partial", store / "my.partial"]
+    for path in (*left, *others):
         path.write_text("x")
-    os.utime(named[-1], (1, 1))  # one that has not written yet what it has read may be older than the memory
-    assert set(memory.forget(id_).remains) == set(map(str, named))
+    assert memory.forget(id_).remains == ()
+    assert [path.name for path in left if path.exists()] == []
+    assert all(path.exists() for path in others)
 
 
 def test_a_backup_beside_the_database_is_named(memory: Memory, store: Path) -> None:
@@ -225,9 +219,9 @@ def test_the_command_names_the_copies_that_may_hold_what_an_import_forgot(
 
 @pytest.mark.parametrize("path", ["/plain/k.db", "/file:/x", f"/{NOT_UTF8}/k%.db", "/caf\u00e9/\udcc3"])
 def test_every_path_can_be_recorded_and_found_again(path: str) -> None:
-    recorded = erase.recorded_as(path)
+    recorded = recorded_as(path)
     assert recorded.encode().decode() == recorded
-    assert erase.path_of(recorded) == path
+    assert path_of(recorded) == path
 
 
 def test_a_store_whose_path_is_no_utf8_is_backed_up_exported_restored_and_its_copies_are_named(

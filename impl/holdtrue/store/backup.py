@@ -17,7 +17,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 import apsw
 
 from holdtrue import failpoints
-from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.errors import (
     HoldTrueError,
@@ -40,10 +39,11 @@ from holdtrue.errors import (
 from holdtrue.files import exists, make_private_folder
 from holdtrue.records import shown_path
 from holdtrue.store import schema
-from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
+from holdtrue.store.connection import DATABASE_NAME, open_connection, store_error
+from holdtrue.store.copies import CopyRecord, Note
 from holdtrue.store.draft import BACKUP, Advance, Draft, connect, copy_pages, drafting
-from holdtrue.store.erase import BACKUPS, recorded_as
-from holdtrue.store.statements import one, run
+from holdtrue.store.erase import BACKUPS
+from holdtrue.store.statements import run
 from holdtrue.store.view import View
 
 KEEP = 10
@@ -53,12 +53,9 @@ PAUSE_S = 0.001
 # What is written without a sync is written out by the next commit of a writer, which then waits for all of it.
 SYNC_PAGES = 512
 _NAME = re.compile(r"memory-\d{8}T\d{12}Z\.db")
-_BEING_MADE_US = 3_600_000_000  # a record lies this far ahead until the backup is there
 _SIDES = ("-journal", "-wal", "-shm")
 _OWN = frozenset({"turn.outer", "turn.inner", *(f"{DATABASE_NAME}{side}" for side in ("", *_SIDES))})
 _SHOWN = 3
-
-Note = Callable[[Callable[[StoreConnection], Any]], Any]  # runs an operation in a write transaction of the store
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def back_up(
     """
     began_s = time.monotonic()
     chosen = _own_target(folder) if target is None else _checked_target(folder, target, replace=replace)
-    record = _Record(note, str(chosen))
+    record = CopyRecord(note, str(chosen), "backup")
     try:
         with drafting(chosen.parent, BACKUP) as draft:
             record.begin()
@@ -223,55 +220,6 @@ def make_single(connection: apsw.Connection) -> None:
         raise StoreError(f"SQLite kept the journal mode {mode}.", hint="Nothing was changed; try again.")
 
 
-class _Record:
-    """The row of `copies` for one backup. A store that cannot be written is backed up all the same."""
-
-    def __init__(self, note: Note, path: str) -> None:
-        self._note = note
-        self._path = recorded_as(path)
-        self._before: int | None = None
-        self._noted = False
-
-    def begin(self) -> None:
-        try:
-            self._before = self._note(self._enter)
-        except StoreError:
-            return  # read-only, full, damaged or held by another program: all the more is a backup wanted
-        self._noted = True
-
-    def end(self, removed: Sequence[str]) -> bool:
-        """The backup is there: date the record, drop those of the removed ones. True when the record stands."""
-        if not self._noted:
-            return False
-        with contextlib.suppress(HoldTrueError):  # undated it stays in the future for an hour, and is found as well
-            self._note(lambda connection: self._settle(connection, now_us(), removed))
-        return True
-
-    def withdraw(self) -> None:
-        if self._noted:
-            with contextlib.suppress(HoldTrueError):  # a record without a file names nothing
-                self._note(lambda connection: self._settle(connection, self._before, ()))
-
-    def _enter(self, connection: apsw.Connection) -> int | None:
-        row = one(connection, "SELECT at_us FROM copies WHERE path = ?", (self._path,))
-        values = (self._path, now_us() + _BEING_MADE_US)
-        run(connection, "INSERT OR REPLACE INTO copies VALUES(?, 'backup', ?)", values)
-        return None if row is None else int(row[0])
-
-    def _settle(self, connection: apsw.Connection, at_us: int | None, removed: Sequence[str]) -> None:
-        if at_us is None:
-            run(connection, "DELETE FROM copies WHERE path = ?", (self._path,))
-        else:
-            run(connection, "INSERT OR REPLACE INTO copies VALUES(?, 'backup', ?)", (self._path, at_us))
-        forget_copies(connection, removed)
-
-
-def forget_copies(connection: apsw.Connection, paths: Sequence[str]) -> None:
-    """Drop the records of files that are gone."""
-    for path in paths:
-        run(connection, "DELETE FROM copies WHERE path = ?", (recorded_as(path),))
-
-
 def _own_target(folder: Path) -> Path:
     if not exists(folder / DATABASE_NAME):
         raise StoreError(f"There is no store at {folder}.")
@@ -314,7 +262,12 @@ def _taken(target: Path) -> TargetExists:
 def make_room(newest: Path, keep: int, spared: Path | None = None) -> tuple[str, ...]:
     """Remove the oldest backups of the store's own folder, so that with the newest one `keep` are left, and `spared`."""
     place = newest.parent
-    others = sorted(name for name in os.listdir(place) if _NAME.fullmatch(name) and name != newest.name)  # noqa: PTH208
+    # One that was written after the newest is another process's, made meanwhile.
+    others = sorted(
+        name
+        for name in os.listdir(place)  # noqa: PTH208 - names
+        if _NAME.fullmatch(name) and name != newest.name and _written_ns(place / name) <= _written_ns(newest)
+    )
     removed = []
     for name in others[: max(0, len(others) - (keep - 1))]:
         path = place / name
@@ -324,6 +277,14 @@ def make_room(newest: Path, keep: int, spared: Path | None = None) -> tuple[str,
             path.unlink()
             removed.append(str(path))
     return tuple(removed)
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was written; for ever ago where it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _problem(error: BaseException, target: Path, folder: Path) -> HoldTrueError:

@@ -98,7 +98,9 @@ def findings(folder: Path) -> list[str]:
     except StoreCorrupt as error:
         return [error.message]
     try:
-        return of_connection(connection)
+        found = of_connection(connection)
+        connection.check_unchanged()
+        return found
     except apsw.Error as error:
         raise store_error(error, folder) from error
     finally:

@@ -33,8 +33,9 @@ from holdtrue.errors import (
 from holdtrue.records import shown_path
 from holdtrue.store import checkpoint, damage, derived, draft, frozen, restore, schema, vectors
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, open_connection, store_error
+from holdtrue.store.copies import recorded, recorded_as
 from holdtrue.store.draft import Advance
-from holdtrue.store.erase import BACKUPS, KEPT_ASIDE, copies, recorded_as
+from holdtrue.store.erase import BACKUPS, KEPT_ASIDE
 from holdtrue.store.statements import one, run
 
 State = Literal["ok", "degraded", "damaged", "unknown"]
@@ -166,7 +167,11 @@ class Examination:
             if connection is None:
                 return [Check(name, UNKNOWN, f"This could not be looked at: {self._closed_because}.")]
             try:
-                return [_named(name, look(connection))]
+                try:
+                    answer = _named(name, look(connection))
+                finally:
+                    connection.check_unchanged()  # read without locks, it counts only if nobody wrote meanwhile
+                return [answer]
             except (apsw.CorruptError, apsw.NotADBError, UnicodeError) as error:
                 return [Check(name, DAMAGED, f"What this looks at cannot be read: {error}.", SET_ASIDE)]
             except (apsw.Error, OSError, HoldTrueError) as error:
@@ -316,7 +321,7 @@ class Examination:
         if self._connection is None:
             return None
         try:
-            return [Path(path).parent for path, _ in copies(self._connection, 0)]
+            return [Path(copy.path).parent for copy in recorded(self._connection)]
         except (apsw.Error, UnicodeError):
             return None
 

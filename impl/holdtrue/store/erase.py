@@ -9,9 +9,10 @@ that finds it there finishes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote, unquote_to_bytes
 
 import apsw
 
@@ -19,12 +20,14 @@ from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.store import checkpoint, draft, vectors
 from holdtrue.store.connection import StoreConnection
+from holdtrue.store.copies import Copy
 from holdtrue.store.statements import one, run
 
 BACKUPS = "backups"
 KEPT_ASIDE = "kept-aside"
-_URI = "file:"
 WAITS_FOR_READER = "a reader of an older state; the next writer after it finishes the erasure"
+WAITS_FOR_ROOM = "room on the disk; the next write after there is some finishes it"
+WAITS_FOR_DISK = "the disk, which failed; the next write tries again"
 WAITS_FOR_VECTORS = "a process that can load sqlite-vec: the vector is left until one writes"
 
 
@@ -59,56 +62,39 @@ def waits(connection: apsw.Connection) -> str:
     return WAITS_FOR_VECTORS if one(connection, "SELECT 1 FROM stale_vectors LIMIT 1") else WAITS_FOR_READER
 
 
-def recorded_as(path: str) -> str:
-    """The form in which `copies` holds an absolute path: as it is, or as a `file:` URI (RFC 8089).
+def sweep(folder: Path, recorded: Sequence[Copy]) -> None:
+    """Remove what killed runs have left of the store, in its folder and beside the recorded copies.
 
-    SQLite and JSON take UTF-8 alone, and a path may hold other bytes.
+    A draft that is worked on is left alone: its lock is held.
     """
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return _URI + quote(os.fsencode(path))
-    return path
+    for place in dict.fromkeys([folder, folder / BACKUPS, *(Path(copy.path).parent for copy in recorded)]):
+        for stem in draft.STEMS:
+            with contextlib.suppress(OSError):
+                draft.sweep(place, stem)
 
 
-def path_of(recorded: str) -> str:
-    """The path that `recorded_as` was given."""
-    if not recorded.startswith(_URI):
-        return recorded
-    return os.fsdecode(unquote_to_bytes(recorded.removeprefix(_URI)))
+def remains(folder: Path, recorded: Sequence[Copy], seq: int) -> tuple[str, ...]:
+    """The files that may hold the memory with this number and that no store can reach into.
 
-
-def copies(connection: apsw.Connection, since_us: int) -> list[tuple[str, int]]:
-    """The files that were made of the store at or after a moment, as far as it was told of them: path, microseconds.
-
-    One that is being made now stands there with a time in the future. So does one whose making was killed, and its row
-    stays: at whatever later time somebody looks, it counts as made after everything that its draft may hold.
+    Those of the recorded copies that are there or being made, the drafts beside each and in the store's folder (worked
+    on, or left by a kill and not to be removed), what lies in its `backups` and is not recorded as older, and what was kept
+    aside.
     """
-    rows = run(connection, "SELECT path, at_us FROM copies WHERE at_us >= ? ORDER BY at_us", (since_us,))
-    return [(path_of(str(path)), int(at_us)) for path, at_us in rows]
-
-
-def remains(folder: Path, recorded: list[tuple[str, int]], since_us: int) -> tuple[str, ...]:
-    """The files that may hold a memory stored at `since_us` and that no store can reach into.
-
-    Those of the recorded copies that are there or being made, the drafts beside each (worked on, or left by a kill), the
-    drafts in the store's folder, and what lies in its `backups` and `kept-aside`. A draft is named whatever its date: one
-    that has not written yet what it has read may be older than the memory.
-    """
-    now = now_us()
     # Before the looks at the paths: a draft that gets its name in between is seen under the one or the other.
-    places = dict.fromkeys(Path(path).parent for path, _ in recorded)
+    places = dict.fromkeys(Path(copy.path).parent for copy in recorded)
     beside = {place: _drafts(place) for place in [*places, folder, folder / BACKUPS]}
     found: dict[str, None] = {}
-    for path, at_us in recorded:
+    older = set()
+    for copy in recorded:
+        if copy.holds < seq:
+            older.add(copy.path)
         # While a copy is made its draft is there; in a folder that cannot be listed it may be.
-        being_made = at_us > now and beside[Path(path).parent] != []
-        if being_made or not _is_gone(path):
-            found[path] = None
+        elif (copy.making and beside[Path(copy.path).parent] != []) or not _is_gone(copy.path):
+            found[copy.path] = None
     for drafts in beside.values():
         found |= dict.fromkeys(map(str, drafts or ()))
     for place in (BACKUPS, KEPT_ASIDE):
-        found |= dict.fromkeys(str(path) for path in sorted(_files(folder / place)) if _changed_us(path) >= since_us)
+        found |= dict.fromkeys(str(path) for path in sorted(_files(folder / place)) if str(path) not in older)
     return tuple(found)
 
 
@@ -138,11 +124,3 @@ def _files(place: Path) -> list[Path]:
         return [path for path in place.rglob("*") if path.is_file() and not draft.is_lock(path.name)]
     except OSError:
         return []
-
-
-def _changed_us(path: Path) -> int:
-    """When the file was last written; for ever where that cannot be told, so that it is named."""
-    try:
-        return path.stat().st_mtime_ns // 1000
-    except OSError:
-        return 2**63

@@ -12,7 +12,6 @@ record stays in the future until the file is there: whatever is forgotten meanwh
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -27,12 +26,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from holdtrue import failpoints
-from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.errors import (
     ExtensionUnavailable,
     HoldTrueError,
-    StoreError,
     StoreFull,
     TargetExists,
     TargetRefused,
@@ -40,17 +37,15 @@ from holdtrue.errors import (
 from holdtrue.records import COUNT_LIMIT, shown_path
 from holdtrue.store import schema
 from holdtrue.store.connection import StoreConnection
+from holdtrue.store.copies import CopyRecord, Note
 from holdtrue.store.draft import EXPORT, Advance, drafting
-from holdtrue.store.erase import recorded_as
 from holdtrue.store.portable import header, iso, line, memory_lines, vector_text
 from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import off, readable, recorded_embedder
 
 PAGE = 250
-_BEING_MADE_US = 3_600_000_000  # a record lies this far ahead until the export is there
 _COPY_BYTES = 1024 * 1024
 
-Note = Callable[[Callable[[StoreConnection], Any]], Any]  # runs an operation in a write transaction of the store
 Snapshot = Callable[[], AbstractContextManager[StoreConnection]]
 
 
@@ -87,7 +82,7 @@ def export_to_file(
     """
     began_s = time.monotonic()
     _check_target(target, own, replace=replace)
-    record = _Record(note, str(target))
+    record = CopyRecord(note, str(target), "export")
     try:
         with drafting(target.parent, EXPORT) as draft:
             record.begin()
@@ -257,46 +252,6 @@ def _vectors(connection: StoreConnection, seqs: list[int]) -> dict[int, bytes]:
         if row is not None and seq not in stale:
             found[seq] = bytes(row[0])
     return found
-
-
-class _Record:
-    """The row of `copies` for one export. A store that nobody may write is exported all the same."""
-
-    def __init__(self, note: Note, path: str) -> None:
-        self._note = note
-        self._path = recorded_as(path)
-        self._before: tuple[str, int] | None = None
-        self._noted = False
-
-    def begin(self) -> None:
-        try:
-            self._before = self._note(self._enter)
-        except StoreError:
-            return  # read-only, full, held by another program: all the more is an export wanted
-        self._noted = True
-
-    def end(self) -> bool:
-        """The export is there: date the record. True when it stands."""
-        if self._noted:
-            with contextlib.suppress(HoldTrueError):  # undated it stays in the future for an hour, and is found as well
-                self._note(lambda connection: self._settle(connection, ("export", now_us())))
-        return self._noted
-
-    def withdraw(self) -> None:
-        if self._noted:
-            with contextlib.suppress(HoldTrueError):  # a record without a file names nothing
-                self._note(lambda connection: self._settle(connection, self._before))
-
-    def _enter(self, connection: StoreConnection) -> tuple[str, int] | None:
-        row = one(connection, "SELECT kind, at_us FROM copies WHERE path = ?", (self._path,))
-        self._settle(connection, ("export", now_us() + _BEING_MADE_US))
-        return None if row is None else (str(row[0]), int(row[1]))
-
-    def _settle(self, connection: StoreConnection, entry: tuple[str, int] | None) -> None:
-        if entry is None:
-            run(connection, "DELETE FROM copies WHERE path = ?", (self._path,))
-        else:
-            run(connection, "INSERT OR REPLACE INTO copies VALUES(?, ?, ?)", (self._path, *entry))
 
 
 def _check_target(target: Path, own: Callable[[Path], bool], *, replace: bool) -> None:

@@ -266,7 +266,7 @@ def import_all(
             yield batch
 
     placed_any = False
-    since_us: int | None = None
+    oldest: int | None = None
     try:
         with contextlib.closing(_ahead(ready())) as batches:
             for batch in batches:
@@ -274,13 +274,13 @@ def import_all(
                 placed_any = True
                 for name in COUNTS:
                     sums[name] += getattr(placed, name)
-                if placed.since_us is not None:
-                    since_us = placed.since_us if since_us is None else min(since_us, placed.since_us)
+                if placed.oldest is not None:
+                    oldest = placed.oldest if oldest is None else min(oldest, placed.oldest)
                 for line, reason in placed.conflicts:
                     conflicts.add(line, reason)
                 if progress is not None:
                     progress(batch.bytes_read, total_bytes)
-        waiting_for, remains = left(since_us) if since_us is not None else ((), ())
+        waiting_for, remains = left(oldest) if oldest is not None else ((), ())
     except HoldTrueError as error:
         if placed_any:
             hint = error.hint.replace("Nothing was stored", "Nothing more was stored")

@@ -215,9 +215,9 @@ def forget(connection: StoreConnection, id_: str) -> int:
     """Remove a memory, its revisions and all that is derived of it; its id stays as a tombstone.
 
     So do the ids under which files brought its text: such a file, imported again, must not bring it back. Names of a user,
-    project or session that no other memory has go with it. Returns when it was stored, in microseconds. Raises `NotFound`.
+    project or session that no other memory has go with it. Returns its number. Raises `NotFound`.
     """
-    seq, created_us, *names = _scope_of(connection, id_)
+    seq, *names = _scope_of(connection, id_)
     now = now_us()
     derived.purge(connection, seq)
     run(
@@ -231,15 +231,15 @@ def forget(connection: StoreConnection, id_: str) -> int:
     run(connection, "INSERT OR REPLACE INTO tombstones VALUES(?, ?)", (id_, now))
     erase.enlist(connection, id_)
     _note(connection, now, "forget", id_)
-    return created_us
+    return seq
 
 
-def _scope_of(connection: apsw.Connection, id_: str) -> tuple[int, int, int, int, int]:
-    row = one(connection, "SELECT seq, created_us, user_id, project_id, session_id FROM memories WHERE id = ?", (id_,))
+def _scope_of(connection: apsw.Connection, id_: str) -> tuple[int, int, int, int]:
+    row = one(connection, "SELECT seq, user_id, project_id, session_id FROM memories WHERE id = ?", (id_,))
     if row is None:
         raise NotFound(f"There is no memory {id_[:80]!r}.", id=id_[:80])
-    seq, created_us, user_id, project_id, session_id = row
-    return seq, created_us, user_id, project_id, session_id
+    seq, user_id, project_id, session_id = row
+    return seq, user_id, project_id, session_id
 
 
 def _drop_names(connection: StoreConnection, names: Sequence[int]) -> None:

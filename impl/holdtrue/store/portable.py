@@ -102,6 +102,8 @@ class Portable:
 
     def problem(self) -> str:
         """Why the lists of this memory cannot stand in a store, as a sentence; "" when they can."""
+        if not self.revisions and len(self.sources) < 2 and len(self.keys) < 2:
+            return ""
         for name, entries in (("source", self.sources), ("key", self.keys), ("revision", self.revisions)):
             if len(entries) > 1 and len({entry[0] for entry in entries}) < len(entries):
                 return f"the memory has the same {name} twice"

@@ -78,7 +78,7 @@ class Store(Protocol):
     def place(self, batch: Batch, deadline: Deadline) -> Placed:
         """Records of an import, in one transaction."""
 
-    def left_since(self, since_us: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def left_since(self, seq: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of what was forgotten and had been stored since a moment: what its erasure waits for, which files may hold it."""
 
     def owns(self, path: Path) -> bool:

@@ -23,7 +23,6 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from holdtrue import failpoints
-from holdtrue.clock import now_us
 from holdtrue.enforces import enforces
 from holdtrue.errors import (
     HoldTrueError,
@@ -35,12 +34,11 @@ from holdtrue.errors import (
 )
 from holdtrue.files import make_private_folder
 from holdtrue.records import shown_path
-from holdtrue.store import memories, schema
+from holdtrue.store import copies, memories, schema
 from holdtrue.store.backup import (
     KEEP,
     STEP_PAGES,
     damage,
-    forget_copies,
     listed,
     make_room,
     make_single,
@@ -49,9 +47,9 @@ from holdtrue.store.backup import (
     verify,
 )
 from holdtrue.store.connection import StoreConnection, store_error
+from holdtrue.store.copies import recorded_as
 from holdtrue.store.damage import SetAside
 from holdtrue.store.draft import RESTORE, Advance, Draft, connect, copy_pages, drafting
-from holdtrue.store.erase import recorded_as
 from holdtrue.store.statements import one, run
 
 T = TypeVar("T")
@@ -162,7 +160,7 @@ def restore(
     erased = False
 
     def settle(live: StoreConnection) -> None:
-        forget_copies(live, removed)
+        copies.drop(live, removed)
         if saved is not None and not findings:
             run(live, "UPDATE copies SET kind = 'backup' WHERE path = ?", (recorded_as(str(saved)),))
 
@@ -290,9 +288,12 @@ def _carry_over(live: StoreConnection, target: StoreConnection, saved: Path | No
     """Take into the copy what must outlive the old state: what is forgotten, what is to be erased, which files to name."""
     tombstones = run(live, "SELECT id, forgotten_us FROM tombstones")
     erasures = run(live, "SELECT id, since_us FROM erasures")
-    copies = run(live, "SELECT path, kind, at_us FROM copies")
     if saved is not None:
-        copies.append((recorded_as(str(saved)), UNVERIFIED, now_us()))
+        run(live, "BEGIN IMMEDIATE")
+        copies.note(live, str(saved), UNVERIFIED)  # also when the rest fails: the file is there
+        with live.effect():
+            run(live, "COMMIT")
+    files = run(live, "SELECT path, kind, at_us, holds FROM copies")
     run(target, "BEGIN IMMEDIATE")
     _insert(target, "tombstones", tombstones)
     rows = run(target, "SELECT m.id FROM memories m JOIN tombstones t ON t.id = m.id")
@@ -300,7 +301,7 @@ def _carry_over(live: StoreConnection, target: StoreConnection, saved: Path | No
         memories.forget(target, id_)
     _insert(target, "tombstones", tombstones)  # with the time they were really forgotten at
     _insert(target, "erasures", erasures)
-    _insert(target, "copies", copies)
+    _insert(target, "copies", files)
     # Numbers of names that other processes remember belong to the old state.
     run(target, "INSERT OR REPLACE INTO meta VALUES('names_epoch', ?)", (os.urandom(8).hex(),))
     run(target, "COMMIT")

@@ -232,6 +232,7 @@ def _bring_over(reading: _Reading, pages: Path, fresh: apsw.Connection, advance:
     carrier = _Carrier(reading, fresh)
     for table in ("meta", "tombstones", "erasures", "copies"):
         carrier.copy(table)
+    run(fresh, "UPDATE copies SET holds = ?", (2**62,))  # memories get other numbers here
     run(fresh, "DELETE FROM meta WHERE name IN (SELECT value FROM json_each(?))", (json.dumps(_NOT_CARRIED),))
     forgotten = {id_ for (id_,) in run(fresh, "SELECT id FROM tombstones")}
     names = {row[0]: row for row in reading.rows("names", carrier.columns["names"]) if _is_name(row)}

@@ -80,7 +80,8 @@ _VERSION_2 = (
     "CREATE INDEX memories_by_project ON memories(project_id, at_us DESC, seq DESC)",
     "CREATE INDEX memories_by_session ON memories(session_id, at_us DESC, seq DESC)",
     # Files that may hold what is forgotten later: a receipt names them.
-    "CREATE TABLE copies(path TEXT PRIMARY KEY, kind TEXT NOT NULL, at_us INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE copies(path TEXT PRIMARY KEY, kind TEXT NOT NULL, at_us INTEGER NOT NULL, holds INTEGER NOT NULL)
+        WITHOUT ROWID""",
     # Rows of memories_vec that a process without sqlite-vec could not remove; the next one with it does.
     "CREATE TABLE stale_vectors(memory INTEGER PRIMARY KEY)",
     # Ids of imported memories whose text another one had already: they are forgotten with it.

@@ -22,7 +22,19 @@ from holdtrue.errors import ExtensionUnavailable, StoreBusy, StoreClosed, StoreM
 from holdtrue.files import exists, make_private_folder
 from holdtrue.filesystem import refuse_network
 from holdtrue.records import Forgotten, Record
-from holdtrue.store import backup, damage, derived, doctor, erase, exporting, memories, placement, restore, vectors
+from holdtrue.store import (
+    backup,
+    copies,
+    damage,
+    derived,
+    doctor,
+    erase,
+    exporting,
+    memories,
+    placement,
+    restore,
+    vectors,
+)
 from holdtrue.store.backup import BackupReceipt
 from holdtrue.store.checkpoint import WAL_LIMIT_BYTES
 from holdtrue.store.connection import DATABASE_NAME, StoreConnection, lost_database, refuse_after_fork
@@ -184,12 +196,12 @@ class SQLiteStore:
         engine = self._use()
         make_private_folder(self.folder)
 
-        def remove(connection: StoreConnection) -> tuple[int, list[tuple[str, int]]]:
-            created_us = memories.forget(connection, id_)
-            return created_us, erase.copies(connection, created_us)
+        def remove(connection: StoreConnection) -> tuple[int, list[copies.Copy]]:
+            return memories.forget(connection, id_), copies.recorded(connection)
 
-        (created_us, recorded), waits = engine.writer.submit_erasure(remove, deadline)
-        remains = erase.remains(self.folder, recorded, created_us)
+        (seq, recorded), waits = engine.writer.submit_erasure(remove, deadline)
+        erase.sweep(self.folder, recorded)
+        remains = erase.remains(self.folder, recorded, seq)
         return Forgotten(id_, forgotten=True, erased=not waits, waiting_for=(waits,) if waits else (), remains=remains)
 
     def complete_vector(self, seq: int, text: str, vector: Vector, deadline: Deadline) -> bool:
@@ -255,10 +267,11 @@ class SQLiteStore:
     def place(self, batch: Batch, deadline: Deadline) -> Placed:
         return self._write(lambda connection: placement.place(connection, batch), deadline, len(batch))
 
-    def left_since(self, since_us: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def left_since(self, seq: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         with self._use().readers.snapshot() as connection:
-            waits, recorded = erase.waits(connection), erase.copies(connection, since_us)
-        return (waits,) if waits else (), erase.remains(self.folder, recorded, since_us)
+            waits, recorded = erase.waits(connection), copies.recorded(connection)
+        erase.sweep(self.folder, recorded)
+        return (waits,) if waits else (), erase.remains(self.folder, recorded, seq)
 
     def owns(self, path: Path) -> bool:
         """Also those of the other stores that this process has open: closing any descriptor of them drops its locks."""

@@ -22,7 +22,7 @@ import apsw
 from holdtrue import failpoints, logs
 from holdtrue.clock import Deadline, now_us
 from holdtrue.enforces import enforces
-from holdtrue.errors import HoldTrueError, OutcomeUnknown, StoreBusy, StoreClosed, StoreError
+from holdtrue.errors import HoldTrueError, OutcomeUnknown, StoreBusy, StoreClosed, StoreError, StoreFull
 from holdtrue.store import checkpoint, erase, memories, schema
 from holdtrue.store.connection import StoreConnection, open_connection, store_error
 from holdtrue.store.statements import run
@@ -473,7 +473,8 @@ class Writer:
         except (apsw.Error, OSError, HoldTrueError) as error:
             # The commit stands; the outbox keeps the rest for the next writer.
             logger.warning("An erasure could not be finished yet: %s", error)
-            return erase.WAITS_FOR_READER
+            full = isinstance(store_error(error, self._folder), StoreFull)
+            return erase.WAITS_FOR_ROOM if full else erase.WAITS_FOR_DISK
         finally:
             self._patient = True
 
