@@ -168,7 +168,7 @@ def forget(door: Door, /, id: str) -> int:  # noqa: A002
         printer.line("These files may hold it too; remove them yourself if it must be gone from them:")
         for path in receipt.as_dict()["remains"]:
             printer.line(f"  {one_line(path)}")
-    return DONE
+    return DONE if receipt.erased else DEGRADED
 
 
 @command
