@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+import holdtrue
 from holdtrue import HoldTrueError, Memory, failpoints
 from holdtrue.errors import ExtensionUnavailable
 from holdtrue.records import Hits
@@ -67,7 +70,11 @@ def stand_in(place: Place) -> None:
     if place.user is not None:
         from holdtrue.models import default_embedder
 
+        assert default_embedder().identity.dimension
         default_embedder().embed(["ready"])
+        for module in pkgutil.walk_packages(holdtrue.__path__, "holdtrue."):
+            if not module.name.startswith(("holdtrue.__main__", "holdtrue.mcp_server", "holdtrue.models")):
+                importlib.import_module(module.name)
         bare = apsw.Connection(":memory:")
         bare.enable_load_extension(True)
         bare.load_extension(connection._vector_extension())
