@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from properties.kit import checkers, raw, tables, transfer_workers
@@ -93,6 +93,8 @@ def live(folder: Path, *steps: transfer_workers.Step, warm: bool = True, killed_
         killed_at.assert_fired()
 
 
+# Three processes an example: a third of the profile's examples.
+@settings(max_examples=max(1, settings.default.max_examples // 3))
 @given(
     history=histories,
     point=st.sampled_from(["import.between_rows_and_derived", "import.placed", "writer.before_commit"]),
@@ -129,17 +131,17 @@ def test_an_import_that_is_killed_at_a_later_batch_is_finished_by_the_next_one(f
             **dict.fromkeys(("at", "valid_from", "created_at", "updated_at"), moment),
             "sources": [{"source": f"s{number % 3}", "times": 2, "last": moment}],
         }
-        for number in range(600)
+        for number in range(1_200)
     ]
     header = {"holdtrue": "export", "version": 1}
-    end = {"end": {"memories": 600, "tombstones": 0}}
+    end = {"end": {"memories": 1_200, "tombstones": 0}}
     lines = [json.dumps(line) for line in (header, *({"memory": memory} for memory in memories), end)]
     (folder / "1.jsonl").write_text("\n".join(lines) + "\n")
     step = {"action": "import", "path": folder / "1.jsonl", "receipt": folder / "receipts"}
     store = folder / "store"
     live(store, step, warm=False, killed_at=Points("import.placed=kill@2", folder / "points"))
     kept = len(raw.read(store).rows)
-    assert 0 < kept < 600, f"{kept} memories were there after the kill, so it cut nothing off"
+    assert 0 < kept < 1_200, f"{kept} memories were there after the kill, so it cut nothing off"
     live(store, step)
     state = tables.read(store)
     assert [memory["id"] for memory in state.memories] == [memory["id"] for memory in memories], (
@@ -149,7 +151,7 @@ def test_an_import_that_is_killed_at_a_later_batch_is_finished_by_the_next_one(f
     problems = checkers.derived_agree(raw.read(store), index_of, vector_of)
     assert not problems, checkers.report(problems, "killed at the second batch, then run again")
     (receipt,) = receipts(folder / "receipts")
-    assert (receipt["added"], receipt["known"]) == (600 - kept, kept)
+    assert (receipt["added"], receipt["known"]) == (1_200 - kept, kept)
 
 
 def test_an_export_while_others_write_is_one_committed_state(fresh: Callable[[], Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,15 +76,22 @@ def stand_in(place: Place) -> None:
         for module in pkgutil.walk_packages(holdtrue.__path__, "holdtrue."):
             if not module.name.startswith(("holdtrue.__main__", "holdtrue.mcp_server", "holdtrue.models")):
                 importlib.import_module(module.name)
-        bare = apsw.Connection(":memory:")
-        bare.enable_load_extension(True)
-        bare.load_extension(connection._vector_extension())
+        _bring_along_vectors(place.folder.parent)
         os.setgroups([])
         os.setresgid(place.user, place.user, place.user)
         os.setresuid(place.user, place.user, place.user)
         armed = failpoints._armed
         if armed is not None and armed.journal is not None and not os.access(Path(armed.journal).parent, os.W_OK):
             armed.journal = None  # whoever asked for it, it is in a folder of his own
+
+
+def _bring_along_vectors(public: Path) -> None:
+    """Let sqlite-vec be loaded from a folder that he may read: the one it is installed in may be closed to him."""
+    (installed,) = Path(connection._vector_extension()).parent.glob("vec0.*")
+    brought = public / installed.name
+    shutil.copy(installed, brought)
+    brought.chmod(0o755)
+    connection._vector_extension = lambda: str(public / "vec0")  # type: ignore[assignment]
 
 
 def plain(answer: Any) -> dict[str, Any]:
