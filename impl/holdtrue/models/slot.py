@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from holdtrue import failpoints, logs
 from holdtrue.clock import Deadline
-from holdtrue.store.vectors import Vector
+from holdtrue.store.vectors import DIMENSION, NORM_TOLERANCE, Vector
 
 if TYPE_CHECKING:
-    from holdtrue.models.embedder import Embedder
+    from holdtrue.models.embedder import Embedder, Embeddings
 
 logger = logs.logger(__name__)
 
 RETRY_S = 60.0
+_MANY = 16  # rows, from which on NumPy tells sooner than a look at each whether they are of unit length
 
 
 class ModelSlot:
@@ -72,7 +73,7 @@ class ModelSlot:
             return [None] * len(texts)
         self._embed_problem = ""
         key = embedder.identity.key
-        return [Vector(key, blob) for blob in embeddings.blobs()]
+        return [Vector(key, *pair) for pair in zip(embeddings.blobs(), _usable(embeddings), strict=True)]
 
     def put_off(self) -> None:
         """Say that a memory was stored without the vector it should have: it is made as soon as there is a model."""
@@ -146,3 +147,17 @@ class ModelSlot:
         with self._lock:
             self._catching_up = False
         self._send()
+
+
+def _usable(embeddings: Embeddings) -> Sequence[bool | None]:
+    """Which rows are finite and of unit length, as `Vector` would find; None for each where it is left to that."""
+    rows, dimension = embeddings.vectors.shape
+    if rows < _MANY or dimension != DIMENSION:
+        return [None] * rows
+    import numpy as np
+
+    wide = embeddings.vectors.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.sqrt((wide * wide).sum(axis=1))
+    usable: list[bool | None] = (np.abs(lengths - 1.0) <= NORM_TOLERANCE).tolist()  # False for what is not finite
+    return usable

@@ -13,7 +13,6 @@ record stays in the future until the file is there: whatever is forgotten meanwh
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import stat
@@ -39,7 +38,7 @@ from holdtrue.store import schema
 from holdtrue.store.connection import StoreConnection
 from holdtrue.store.copies import CopyRecord, Note
 from holdtrue.store.draft import EXPORT, Advance, drafting
-from holdtrue.store.portable import header, iso, line, memory_lines, vector_text
+from holdtrue.store.portable import header, iso, line, memory_lines
 from holdtrue.store.statements import one, run
 from holdtrue.store.vectors import off, readable, recorded_embedder
 
@@ -198,32 +197,21 @@ def _memories(connection: StoreConnection, *, vectors: bool) -> Iterator[list[by
         blobs = _vectors(connection, [row[0] for row in rows]) if vectors else {}
         page = []
         for row in rows:
-            seq = row[0]
-            memory = {
-                "id": row[1],
-                "text": row[2],
-                "user": row[3],
-                "project": row[4],
-                "session": row[5],
-                "speaker": row[6],
-                "at": iso(row[7]),
-                "valid_from": iso(row[8]),
-                "created_at": iso(row[9]),
-                "updated_at": iso(row[10]),
-                "tags": [tag for (tag,) in tags.get(seq, ())],
-                "metadata": {} if row[11] == "{}" else json.loads(row[11]),
-                "source": row[12],
-                "revision": row[13],
-                "sources": [
-                    {"source": name, "times": min(n, COUNT_LIMIT), "last": iso(us)}
-                    for name, n, us in sources.get(seq, ())
-                ],
-                "keys": [{"key": key, "digest": digest.hex()} for key, digest in keys.get(seq, ())],
-                "revisions": _revisions(connection, seq) if row[13] > 1 else [],
-            }
-            if seq in blobs:
-                memory["vector"] = vector_text(blobs[seq])
-            page.append(memory_lines(memory))
+            seq, texts, times = row[0], row[1:7], row[7:11]
+            page.append(
+                memory_lines(
+                    texts,
+                    times,
+                    tags=[tag for (tag,) in tags.get(seq, ())],
+                    metadata=row[11],
+                    source=row[12],
+                    revision=row[13],
+                    sources=[(name, min(n, COUNT_LIMIT), us) for name, n, us in sources.get(seq, ())],
+                    keys=keys.get(seq, ()),
+                    revisions=_revisions(connection, seq) if row[13] > 1 else (),
+                    vector=blobs.get(seq),
+                )
+            )
         yield page
         last = span[1]
 
@@ -236,11 +224,10 @@ def _below(connection: StoreConnection, statement: str, span: tuple[int, int]) -
     return found
 
 
-def _revisions(connection: StoreConnection, seq: int) -> list[dict[str, Any]]:
-    rows = run(
+def _revisions(connection: StoreConnection, seq: int) -> list[tuple[Any, ...]]:
+    return run(
         connection, "SELECT revision, text, from_us, until_us FROM revisions WHERE memory = ? ORDER BY revision", (seq,)
     )
-    return [{"revision": n, "text": text, "from": iso(began), "until": iso(ended)} for n, text, began, ended in rows]
 
 
 def _vectors(connection: StoreConnection, seqs: list[int]) -> dict[int, bytes]:

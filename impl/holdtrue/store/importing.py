@@ -27,7 +27,7 @@ from holdtrue.store.placement import COUNTS, Arrival, Placed
 from holdtrue.store.portable import End, Header, More, Portable, Tombstone, parts
 from holdtrue.store.vectors import Vector
 
-BATCH_RECORDS = 500  # one batch is one transaction, and everybody else's writes wait for it
+BATCH_RECORDS = 1_000  # one batch is one transaction, and everybody else's writes wait for it
 BATCH_CHARACTERS = 500_000
 SHOWN = 100
 

@@ -151,6 +151,7 @@ Part = Header | Tombstone | Portable | More | End
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_quoted = json.encoder.encode_basestring  # what that encoder writes a string with
 
 
 def iso(moment_us: int) -> str:
@@ -180,14 +181,49 @@ def header(schema: int, embedder: str) -> bytes:
     return line({**made, "embedder": embedder} if embedder else made)
 
 
-def memory_lines(memory: dict[str, Any]) -> bytes:
-    """The line of one memory, and those with what does not fit into it."""
-    text = _encode({"memory": memory})
-    if len(text) <= LINE_CHARACTERS:
-        return text.encode() + b"\n"
-    parts = list(_parts(memory))
-    first = {**memory, **{name: [] for name in _LISTS}, "more": len(parts)}
-    return line({"memory": first}) + b"".join(line({"more": {"id": memory["id"], **part}}) for part in parts)
+def memory_lines(
+    texts: Sequence[str],
+    times_us: Sequence[int],
+    *,
+    tags: Sequence[str],
+    metadata: str,
+    source: str,
+    revision: int,
+    sources: Sequence[Sequence[Any]],
+    keys: Sequence[Sequence[Any]],
+    revisions: Sequence[Sequence[Any]],
+    vector: bytes | None,
+) -> bytes:
+    """The line of one memory, and those with what does not fit into it.
+
+    `texts` are its id, text, user, project, session and speaker; `times_us` its at, valid_from, created_at and updated_at;
+    the entries of the lists are `Source`, `Key` and `Revision`. Written out by hand: an encoder of objects takes as long as
+    all the rest of an export.
+    """
+    id_, text, user, project, session, speaker = map(_quoted, texts)
+    at, valid_from, created_at, updated_at = map(iso, times_us)
+    told = ", ".join([f'{{"source": {_quoted(name)}, "times": {n}, "last": "{iso(us)}"}}' for name, n, us in sources])
+    named = ", ".join([f'{{"key": {_quoted(key)}, "digest": "{digest.hex()}"}}' for key, digest in keys])
+    replaced = ", ".join(
+        [
+            f'{{"revision": {n}, "text": {_quoted(old)}, "from": "{iso(began)}", "until": "{iso(ended)}"}}'
+            for n, old, began, ended in revisions
+        ]
+    )
+    memory = (
+        f'{{"id": {id_}, "text": {text}, "user": {user}, "project": {project}, "session": {session}, '
+        f'"speaker": {speaker}, "at": "{at}", "valid_from": "{valid_from}", "created_at": "{created_at}", '
+        f'"updated_at": "{updated_at}", "tags": {_encode(tags) if tags else "[]"}, '
+        f'"metadata": {metadata if metadata == "{}" else _encode(json.loads(metadata))}, "source": {_quoted(source)}, '
+        f'"revision": {revision}, "sources": [{told}], "keys": [{named}], "revisions": [{replaced}]'
+        + ("}" if vector is None else f', "vector": "{vector_text(vector)}"}}')
+    )
+    if len(memory) <= LINE_CHARACTERS:
+        return f'{{"memory": {memory}}}\n'.encode()
+    whole = json.loads(memory)
+    parts = list(_parts(whole))
+    first = {**whole, **{name: [] for name in _LISTS}, "more": len(parts)}
+    return line({"memory": first}) + b"".join(line({"more": {"id": whole["id"], **part}}) for part in parts)
 
 
 def _parts(memory: Mapping[str, Any]) -> Iterator[dict[str, list[Any]]]:

@@ -23,7 +23,7 @@ from holdtrue.store.statements import insert_many, one, run
 DIMENSION = 256
 BYTES = DIMENSION * 4
 _FLOATS = struct.Struct(f"<{DIMENSION}f")
-_NORM_TOLERANCE = 0.01
+NORM_TOLERANCE = 0.01
 _SETTLED_AT_ONCE = 64  # stale rows removed in one go: what holds the write lock must not take long
 
 
@@ -32,15 +32,16 @@ class Vector:
 
     `blob` is None for a text that has no direction (punctuation, unknown letters): stored, found by its words alone.
     `usable` says that it is finite and of unit length: vec0 accepts anything, then answers NULL distances that sort
-    before real ones. It is worked out here, by the caller's thread, and not under the write lock.
+    before real ones. It is worked out here, by the caller's thread, and not under the write lock; who has looked at many
+    at once passes what they found.
     """
 
     __slots__ = ("blob", "embedder", "usable")
 
-    def __init__(self, embedder: str, blob: bytes | None) -> None:
+    def __init__(self, embedder: str, blob: bytes | None, usable: bool | None = None) -> None:
         self.embedder = embedder
         self.blob = blob
-        self.usable = blob is not None and is_unit(blob)
+        self.usable = blob is not None and (is_unit(blob) if usable is None else usable)
 
     def fits(self, recorded: str | None) -> bool:
         """Whether it may stand beside, or be compared with, the vectors of the recorded embedder."""
@@ -52,7 +53,7 @@ def is_unit(blob: bytes) -> bool:
     if len(blob) != BYTES:
         return False
     norm = math.hypot(*_FLOATS.unpack(blob))
-    return math.isfinite(norm) and abs(norm - 1.0) <= _NORM_TOLERANCE
+    return math.isfinite(norm) and abs(norm - 1.0) <= NORM_TOLERANCE
 
 
 def recorded_embedder(connection: apsw.Connection) -> str | None:
