@@ -47,7 +47,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Place]:
 @contextlib.contextmanager
 def read_only_mount(store: Path) -> Iterator[Place]:
     """The same store at another path that cannot be written; at its own path it can, as in a container's `:ro` mount."""
-    view = Path(tempfile.mkdtemp(prefix="holdtrue-view-", dir=tempfile.gettempdir()))
+    view = Path(tempfile.mkdtemp(prefix="holdtrue-view-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
     try:
         if mount("--bind", store, view):
             with mounted(view):
@@ -76,7 +76,7 @@ def foreign_folder(store: Path) -> Iterator[Place]:
                     path.chmod(mode)
         return
     # The folders of pytest are closed to others, so what a stranger is to see must lie elsewhere.
-    public = Path(tempfile.mkdtemp(prefix="holdtrue-public-", dir=tempfile.gettempdir()))
+    public = Path(tempfile.mkdtemp(prefix="holdtrue-public-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
     try:
         public.chmod(0o755)
         moved = Path(shutil.move(store, public / "store"))
