@@ -22,6 +22,8 @@ def second_text(number: int) -> str:
 
 # Some 30 kB that nothing is derived of: a store of few memories has many pages, and is made in a moment.
 FILLER = {"filler": "\u5e93" * 9_900}
+# By which a reader lists a generation whole, however many memories the writers beside it store.
+TAGS = ["generation"]
 
 
 def seed(folder: Path, count: int, done: Path, forgotten: str = "") -> None:
@@ -31,7 +33,9 @@ def seed(folder: Path, count: int, done: Path, forgotten: str = "") -> None:
     id of what was forgotten in `done`.
     """
     with Memory(folder) as memory:
-        records = memory.add_many([{"text": first_text(number), "metadata": FILLER} for number in range(count)])
+        records = memory.add_many(
+            [{"text": first_text(number), "tags": TAGS, "metadata": FILLER} for number in range(count)]
+        )
         canary = memory.add(forgotten).id if forgotten else ""
         memory.backup(done.with_suffix(".db"))
         for number, record in enumerate(records):
@@ -48,6 +52,7 @@ def seed_strangers(folder: Path, count: int, backup: Path) -> None:
             [
                 {
                     "text": first_text(number),
+                    "tags": TAGS,
                     "user": f"stranger {number}",
                     "session": f"visit {number}",
                     "metadata": FILLER,
@@ -119,7 +124,7 @@ def watch(folder: Path, seen_path: Path, ready: Any, stop: Any, limit_s: float) 
                 line: dict[str, Any] = {"action": action, "began_ns": time.monotonic_ns()}
                 try:
                     if action == "list":
-                        line["texts"] = [record.text for record in memory.list(limit=500)]
+                        line["texts"] = [record.text for record in memory.list(tags=TAGS, limit=500)]
                     else:
                         line["texts"] = [hit.text for hit in memory.search("generation number", limit=200)]
                 except Exception as error:  # noqa: BLE001 - whatever a read says, it is to be judged
