@@ -4,22 +4,20 @@ whatever happens."""
 from __future__ import annotations
 
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdtrue_gate import config as settings
 from holdtrue_gate import decision, replay, verdict
 from holdtrue_gate import plan as planning
 from holdtrue_gate.config import Config
 from holdtrue_gate.errors import CannotJudgeError
+from holdtrue_gate.lab import Lab, reading, results, scratch
 from holdtrue_gate.plan import Choice, Kind, Plan
-from holdtrue_gate.replay import ReplayJob, ReplayResult
-from holdtrue_gate.repo import Repository, remove_tree
+from holdtrue_gate.replay import ReplayResult
+from holdtrue_gate.repo import Repository
 from holdtrue_gate.verdict import Judgement, Reading, Verdict
 
 # Verdicts of a first run at the parent after which a repeat could still matter.
@@ -76,154 +74,14 @@ class Options:
         return config.overridden(runs=self.runs, timeout_s=self.timeout_s)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One tree on disk and how its tests are grouped."""
-
-    tree: Path
-    groups: tuple[tuple[str, ...], ...]
-
-
-# --- groups: which files one pytest process may take together
-
-
-def _has_pytest_settings(repository: Repository, plan: Plan, folder: str) -> bool:
-    for name, mark in (
-        ("pytest.ini", b""),
-        (".pytest.ini", b""),
-        ("tox.ini", b"[pytest]"),
-        ("setup.cfg", b"[tool:pytest]"),
-    ):
-        text = repository.text(plan.head, folder + name)
-        if text is not None and mark in text:
-            return True
-    return bool(settings.pytest_table(repository.text(plan.head, folder + "pyproject.toml")))
-
-
-def _settings_folder(repository: Repository, plan: Plan, file: str) -> str:
-    folder = file
-    while "/" in folder:
-        folder = folder.rpartition("/")[0]
-        if _has_pytest_settings(repository, plan, folder + "/"):
-            return folder
-    return ""
-
-
-def _groups(repository: Repository, plan: Plan, files: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Files by the folder whose settings pytest takes for them: given together, it would take those of the folder they
-    share."""
-    found: dict[str, list[str]] = {}
-    for file in files:
-        found.setdefault(_settings_folder(repository, plan, file), []).append(file)
-    return tuple(tuple(group) for _, group in sorted(found.items()))
-
-
 # --- replays
-
-
-class _Lab:
-    """The trees of one commit and the processes that run in them."""
-
-    def __init__(self, repository: Repository, plan: Plan, python: Path, scratch: Path, executor: Executor) -> None:
-        self._repository, self._plan, self._python, self._scratch, self._executor = (
-            repository,
-            plan,
-            python,
-            scratch,
-            executor,
-        )
-        self._trees: dict[str, Path] = {}
-        self._submitted: list[Future[ReplayResult]] = []
-        self._groups = _groups(repository, plan, plan.choice.files)
-
-    def tree(self, side: str) -> Path:
-        """The folder of the project in the tree of a side, written at the first call."""
-        if side not in self._trees:
-            # Named like the checkout: with an `__init__.py` at the root, that name is the package's.
-            target = self._scratch / side / (self._repository.root.name or "tree")
-            self._repository.write_tree(self._plan.tree(side), target)
-            self._trees[side] = target / self._plan.prefix if self._plan.prefix else target
-        return self._trees[side]
-
-    def submit(
-        self,
-        side: str,
-        *,
-        ids: Sequence[str] = (),
-        prefixes: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        collect_only: bool = False,
-    ) -> list[Future[ReplayResult]]:
-        """One replay of a side, as one job a group of files."""
-        tree = self.tree(side)
-        wanted = {id_.partition("::")[0] for id_ in (*ids, *prefixes)}
-        present = self._plan.base if side == "base" else self._plan.head
-        jobs = []
-        for group in self._groups:
-            files = tuple(file for file in group if file in wanted and file in present)
-            if not files:
-                continue
-            folder = _settings_folder(self._repository, self._plan, files[0])
-            nested = tuple(root for root in (f"{folder}/src", folder) if folder and (tree / root).is_dir())
-            jobs.append(
-                ReplayJob(
-                    tree=tree,
-                    repository=self._repository.root,
-                    python=self._python,
-                    scratch=self._scratch,
-                    files=files,
-                    ids=tuple(ids),
-                    prefixes=tuple(prefixes),
-                    exclude=tuple(exclude),
-                    source=(*self._plan.source, *nested),
-                    first_party=tuple(sorted(self._plan.first_party)),
-                    node_limit_s=self._plan.config.timeout_s,
-                    run_limit_s=self._plan.config.run_timeout_s,
-                    collect_only=collect_only,
-                    plugin_autoload=self._plan.config.plugin_autoload,
-                )
-            )
-        futures = [self._executor.submit(replay.run, job) for job in jobs]
-        self._submitted.extend(futures)
-        return futures
-
-    def settle(self) -> None:
-        """Ends what still runs: a tree cannot be removed under a process that writes into it."""
-        replay.stop_all()
-        for future in self._submitted:
-            future.cancel()
-        wait(self._submitted)
-        replay.allow()
-
-
-def _results(futures: Sequence[Future[ReplayResult]]) -> list[ReplayResult]:
-    return [future.result() for future in futures]
-
-
-def _result_of(id_: str, results: Sequence[ReplayResult]) -> ReplayResult | None:
-    """The result whose files hold the id: with several groups only one saw it."""
-    for result in results:
-        if id_ in result.record.collected or id_ in result.record.nodes or id_ in result.alone:
-            return result
-    file = id_.partition("::")[0]
-    for result in results:
-        if file in result.alone or any(error.partition("::")[0] == file for error in result.record.collect_errors):
-            return result
-    return results[0] if results else None
-
-
-def _reading(id_: str, results: Sequence[ReplayResult], plan: Plan) -> Reading:
-    result = _result_of(id_, results)
-    if result is None:
-        return Reading(Verdict.NOT_RUN, reason="was not collected")
-    return verdict.read_run(result.record_of(id_), id_, plan.layout, plan.expectation_of(id_), plan.looks_of(id_))
 
 
 def _under(id_: str, prefixes: Sequence[str]) -> bool:
     return any(id_ == p or id_.startswith((p + "[", p + "::")) for p in prefixes)
 
 
-def _known_ids(lab: _Lab, choice: Choice) -> tuple[set[str], set[str]]:
+def _known_ids(lab: Lab, choice: Choice) -> tuple[set[str], set[str]]:
     """Among the widened tests: ids that the parent had too (not new), and ids whose values changed behind the id."""
     if not choice.widened:
         return set(), set()
@@ -231,8 +89,8 @@ def _known_ids(lab: _Lab, choice: Choice) -> tuple[set[str], set[str]]:
         lab.submit("base", prefixes=choice.widened, collect_only=True),
         lab.submit("head", prefixes=choice.widened, collect_only=True),
     )
-    before = {id_ for result in _results(base) for id_ in result.collected}
-    now = [id_ for result in _results(head) for id_ in result.collected]
+    before = {id_ for result in results(base) for id_ in result.collected}
+    now = [id_ for result in results(head) for id_ in result.collected]
     known: set[str] = set()
     altered: set[str] = set()
     for prefix in choice.widened:
@@ -268,7 +126,7 @@ def _looks_like_tests(file: str, plan: Plan) -> bool:
     return any(key.startswith(f"{file}::") and key.rpartition("::")[2].startswith("test") for key in plan.looks)
 
 
-def _judge(lab: _Lab, plan: Plan) -> list[Judgement]:
+def _judge(lab: Lab, plan: Plan) -> list[Judgement]:
     choice = plan.choice
     known, altered = _known_ids(lab, choice)
     replays_parent = bool(plan.product)
@@ -277,11 +135,11 @@ def _judge(lab: _Lab, plan: Plan) -> list[Judgement]:
         lab.tree("parent")
     head = lab.submit("head", prefixes=choice.prefixes, exclude=sorted(known))
     parent = lab.submit("parent", prefixes=choice.prefixes, exclude=sorted(known)) if replays_parent else []
-    head_runs, parent_runs = [_results(head)], [_results(parent)]
+    head_runs, parent_runs = [results(head)], [results(parent)]
     ids = _new_ids(head_runs[0], plan)
-    heads = {id_: [_reading(id_, head_runs[0], plan)] for id_ in ids}
+    heads = {id_: [reading(id_, head_runs[0], plan)] for id_ in ids}
     parents: dict[str, list[Reading]] = {
-        id_: [_reading(id_, parent_runs[0], plan)] if replays_parent else [] for id_ in ids
+        id_: [reading(id_, parent_runs[0], plan)] if replays_parent else [] for id_ in ids
     }
     _repeat(lab, plan, heads, parents)
     judged = []
@@ -296,7 +154,7 @@ def _judge(lab: _Lab, plan: Plan) -> list[Judgement]:
     return judged
 
 
-def _repeat(lab: _Lab, plan: Plan, heads: dict[str, list[Reading]], parents: dict[str, list[Reading]]) -> None:
+def _repeat(lab: Lab, plan: Plan, heads: dict[str, list[Reading]], parents: dict[str, list[Reading]]) -> None:
     """The runs after the first, all submitted at once."""
     wanted_head: dict[str, int] = {}
     wanted_parent: dict[str, int] = {}
@@ -319,22 +177,12 @@ def _repeat(lab: _Lab, plan: Plan, heads: dict[str, list[Reading]], parents: dic
             if ids:
                 waiting.append((ids, store, lab.submit(side, ids=ids)))
     for ids, store, futures in waiting:
-        results = _results(futures)
+        found = results(futures)
         for id_ in ids:
-            store[id_].append(_reading(id_, results, plan))
+            store[id_].append(reading(id_, found, plan))
 
 
 # --- commits
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    # realpath: on macOS /tmp is a link, and frames are compared with real paths.
-    folder = Path(tempfile.mkdtemp(prefix="gate-")).resolve()
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)
 
 
 def _problem_report(
@@ -376,8 +224,8 @@ def _check_commit(repository: Repository, sha: str, options: Options, executor: 
 def _replayed(repository: Repository, plan: Plan, options: Options, executor: Executor) -> CommitReport:
     commit = plan.commit
     python = replay.find_python(repository.root / repository.prefix, options.python)
-    with _scratch() as scratch:
-        lab = _Lab(repository, plan, python, scratch, executor)
+    with scratch() as folder:
+        lab = Lab(repository, plan, python, folder, executor)
         try:
             tests = _judge(lab, plan)
         except CannotJudgeError as error:
