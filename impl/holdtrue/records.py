@@ -40,6 +40,7 @@ METADATA_DEPTH = 32  # deeper ones could be stored and not be read again from de
 _INVISIBLE = ("Z", "C")
 _VISIBLE_ASCII = re.compile(r"[!-~]")
 _REPLACEMENT = "\ufffd"
+_NFC_SHRINKS = 4  # a character has at most so many in its decomposed form
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -106,10 +107,16 @@ def check_name(value: object, *, name: str, limit: int = NAME_LIMIT) -> str:
         raise InvalidInput(
             f"{name} must be a string, not {type(value).__name__}.", hint=f"Leave {name} out, or pass text."
         )
-    if len(value) > limit:
-        raise InvalidInput(f"{name} has {len(value):,} characters; the limit is {limit:,}.", hint="Use a shorter one.")
     if "\0" in value:
         raise InvalidInput(f"{name} contains a NUL character.", hint="Remove it.")
+    # The form that is stored counts: what was stored can be asked for, exported and imported again.
+    stored = value if len(value) > limit * _NFC_SHRINKS else _stored_name(value)
+    if len(stored) > limit:
+        raise InvalidInput(f"{name} has {len(stored):,} characters; the limit is {limit:,}.", hint="Use a shorter one.")
+    return stored
+
+
+def _stored_name(value: str) -> str:
     return mask(value if value.isascii() else unicodedata.normalize("NFC", valid_unicode(value)))
 
 
