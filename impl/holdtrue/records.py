@@ -150,9 +150,11 @@ def check_metadata(value: object) -> str:
         raise InvalidInput(
             f"metadata must be an object, not {type(value).__name__}.", hint='Write {"ticket": "POL-1"}.'
         )
-    _check_nesting(value)
+    named_by_text = _check_nesting(value)
     try:
         text = json.dumps(dict(value), ensure_ascii=False, sort_keys=True, allow_nan=False)
+        if not named_by_text:  # numbers were sorted as numbers, and are texts from now on
+            text = json.dumps(json.loads(text), ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"metadata is not JSON: {error}.", hint="Use strings, finite numbers, lists, objects."
@@ -168,20 +170,22 @@ def check_metadata(value: object) -> str:
     return json.dumps(mask_values(json.loads(text)), ensure_ascii=False, sort_keys=True, allow_nan=False)
 
 
-def _check_nesting(value: object) -> None:
-    """Raise `InvalidInput` for metadata nested too deep, or a NUL in any of its texts."""
+def _check_nesting(value: object) -> bool:
+    """Raise `InvalidInput` for metadata nested too deep, or a NUL in any of its texts. True when every name is a text."""
     level: list[object] = [value]
+    named_by_text = True
     for _ in range(METADATA_DEPTH):
         below: list[object] = []
         for one in level:
             if isinstance(one, Mapping):
+                named_by_text = named_by_text and all(isinstance(name, str) for name in one)
                 below += [*one.keys(), *one.values()]
             elif isinstance(one, list | tuple):
                 below += one
             elif isinstance(one, str) and "\0" in one:
                 raise InvalidInput("metadata contains a NUL character.", hint="Remove it.")
         if not below:
-            return
+            return named_by_text
         level = below
     raise InvalidInput(f"metadata is nested deeper than {METADATA_DEPTH} levels.", hint="Make it flatter.")
 
