@@ -167,6 +167,20 @@ def test_readers_that_hold_a_snapshot_are_named_with_the_size_of_the_log(
     assert "4711" in found.says
 
 
+def test_a_reader_is_told_once_the_log_is_as_long_as_the_store_allows(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_readers_of", lambda path: [4711])
+    with Memory(store) as memory:
+        memory.add("a log of a few pages")
+        size = (store / "memory.db-wal").stat().st_size
+        states = {
+            limit: {check.name: check for check in doctor.examine(store, limit, lambda *_: None)}["log"].state
+            for limit in (2 * size, 2 * size + 4_096, 0)
+        }
+    assert list(states.values()) == ["degraded", "ok", "ok"]  # from half a small limit on, writers wait
+
+
 def test_the_locks_of_readers_are_told_from_others() -> None:
     lines = [
         "1: POSIX  ADVISORY  READ 100 fe:00:77 124 124",

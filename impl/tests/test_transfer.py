@@ -737,7 +737,11 @@ def test_a_file_that_is_not_there_or_cannot_be_read_is_refused(memory: Memory, t
 def test_an_import_that_is_stopped_says_that_what_came_before_stays_and_goes_on_the_next_time(
     memory: Memory, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file.write_bytes(b"".join(json.dumps({"text": f"memory {number}"}).encode() + b"\n" for number in range(2_200)))
+    id_ = memory.add("a text that the file forgets").id
+    forgotten = {"tombstone": {"id": id_, "forgotten_at": "2026-01-02T00:00:00Z"}}
+    lines = [forgotten, *({"text": f"memory {number}"} for number in range(2_199))]
+    file.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    backup = memory.backup().path  # holds what is to be forgotten
     place = SQLiteStore.place
     calls = []
 
@@ -752,8 +756,11 @@ def test_an_import_that_is_stopped_says_that_what_came_before_stays_and_goes_on_
         memory.import_(file)
     assert "stays: run the import again" in caught.value.hint
     assert "Nothing was stored" not in caught.value.hint
-    assert memory.list().total == 2_000
-    assert counts(memory.import_(file)) == {"added": 200, "known": 2_000}
+    done = caught.value.as_dict()["imported"]
+    assert (done["added"], done["removed"], done["complete"]) == (1_999, 1, False)
+    assert done["remains"] == [backup]
+    assert memory.list().total == 1_999
+    assert counts(memory.import_(file)) == {"added": 200, "known": 1_999}
 
 
 def test_without_a_model_memories_are_imported_by_their_words_and_it_is_said(

@@ -25,6 +25,13 @@ TRANSACTION_BYTES = 24 * 1024 * 1024
 AGAIN_BYTES = 4 * 1024 * 1024  # after a try that a reader held up, the next is made when this much has come in
 
 
+def full_bytes(limit_bytes: int) -> int | None:
+    """The size from which on the WAL takes no further transaction; None without a limit."""
+    if limit_bytes <= 0:
+        return None
+    return max(limit_bytes - TRANSACTION_BYTES, limit_bytes // 2)
+
+
 @lru_cache(maxsize=4)
 def wal_reset_defect(version: str | None = None) -> bool:
     """Whether this SQLite (or that of the version, as "3.47.1") has the WAL-reset defect.

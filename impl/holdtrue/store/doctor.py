@@ -95,8 +95,12 @@ class Examination:
     index, and takes it for damage when somebody has written since.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wal_limit_bytes: int) -> None:
         self.folder = folder
+        much_bytes, full_bytes = 2 * checkpoint.CHECKPOINT_BYTES, checkpoint.full_bytes(wal_limit_bytes)
+        self._much_bytes = (
+            much_bytes if full_bytes is None else min(much_bytes, full_bytes)
+        )  # the log is long from here on
         self._connection: StoreConnection | None = None
         self._closed_because = "it could not be opened"
 
@@ -248,7 +252,7 @@ class Examination:
         readers = _readers_of(Path(f"{connection.path}-shm"))
         details = {"bytes": size, "readers": readers}
         held = f" Processes that read an older state now: {', '.join(map(str, readers))}." if readers else ""
-        if size >= 2 * checkpoint.CHECKPOINT_BYTES and readers:
+        if size >= self._much_bytes and readers:
             advice = "End those processes if they have hung; writers wait when the log is full."
             return Check("", DEGRADED, f"The log has {_bytes(size)} and a reader may pin it.{held}", advice, details)
         return Check("", OK, f"The log has {_bytes(size)}.{held}", "", details)
@@ -338,11 +342,11 @@ class Examination:
         return Check("", OK, says, advice, {"folders": listed})
 
 
-def examine(folder: Path, advance: Advance) -> list[Check]:
+def examine(folder: Path, wal_limit_bytes: int, advance: Advance) -> list[Check]:
     """Every check of a store that is there, or whose log is. Raises nothing that damage could cause; `StoreTooNew` or
     `StoreUnusable` for a database that is no store of ours.
     """
-    return Examination(folder).run(advance)
+    return Examination(folder, wal_limit_bytes).run(advance)
 
 
 # -- what is asked of the rows -----------------------------------------------------------------------------------------

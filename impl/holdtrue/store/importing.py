@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from holdtrue.enforces import enforces
 from holdtrue.errors import HoldTrueError, InvalidInput, SourceUnreadable
+from holdtrue.masking import mask_values
 from holdtrue.records import shown_path
 from holdtrue.store import jsonlines
 from holdtrue.store.draft import Advance
@@ -30,6 +31,8 @@ from holdtrue.store.vectors import Vector
 BATCH_RECORDS = 1_000  # one batch is one transaction, and everybody else's writes wait for it
 BATCH_CHARACTERS = 500_000
 SHOWN = 100
+
+_UNTOLD = "what of it is left could not be told: `holdtrue status` tells it"
 
 _POLL_S = 0.1
 
@@ -254,7 +257,8 @@ def import_all(
     `embed` makes vectors; `space` names the embedder whose vectors the store takes; `held` tells the revisions at which
     memories are here already; `place` puts a batch into the store and returns once it is durable; `left` tells what is left
     of what was forgotten here. Raises `ExportTooNew`,
-    `SourceUnreadable`, or what `place` raises; what was placed before stays.
+    `SourceUnreadable`, or what `place` raises; what was placed before stays, and `details["imported"]` of the error is the
+    receipt of it.
     """
     reading = Reading(file)
     sums = dict.fromkeys(COUNTS, 0)
@@ -265,8 +269,44 @@ def import_all(
             _give_vectors(batch, embed, held, space)
             yield batch
 
-    placed_any = False
     oldest: int | None = None
+
+    def receipt(complete: bool, waiting_for: tuple[str, ...], remains: tuple[str, ...]) -> Imported:
+        return Imported(
+            added=sums["added"],
+            updated=sums["updated"],
+            known=sums["known"],
+            merged=sums["merged"],
+            forgotten=sums["forgotten"],
+            removed=sums["removed"],
+            put_off=sums["put_off"],
+            conflict_count=conflicts.count,
+            conflicts=tuple(conflicts.first),
+            bad_count=reading.bad.count,
+            bad=tuple(reading.bad.first),
+            complete=complete,
+            erased=not waiting_for,
+            waiting_for=waiting_for,
+            remains=remains,
+        )
+
+    def so_far(error: HoldTrueError) -> HoldTrueError:
+        """The error that ends the import, with what had been done until then."""
+        waiting_for: tuple[str, ...] = ()
+        remains: tuple[str, ...] = ()
+        if oldest is not None:
+            try:
+                waiting_for, remains = left(oldest)
+            except HoldTrueError:
+                waiting_for = (_UNTOLD,)
+        done = receipt(False, waiting_for, remains)
+        error.details["imported"] = mask_values(done.as_dict())
+        hint = error.hint.replace("Nothing was stored", "Nothing more was stored")
+        counts = f"{done.added:,} added, {done.updated:,} updated, {done.removed:,} forgotten"
+        error.hint = f"{hint} What was imported before ({counts}) stays: run the import again to finish it.".strip()
+        return error
+
+    placed_any = False
     try:
         with contextlib.closing(_ahead(ready())) as batches:
             for batch in batches:
@@ -283,26 +323,9 @@ def import_all(
         waiting_for, remains = left(oldest) if oldest is not None else ((), ())
     except HoldTrueError as error:
         if placed_any:
-            hint = error.hint.replace("Nothing was stored", "Nothing more was stored")
-            error.hint = f"{hint} What was imported before stays: run the import again to finish it.".strip()
+            raise so_far(error) from error.__cause__
         raise
-    return Imported(
-        added=sums["added"],
-        updated=sums["updated"],
-        known=sums["known"],
-        merged=sums["merged"],
-        forgotten=sums["forgotten"],
-        removed=sums["removed"],
-        put_off=sums["put_off"],
-        conflict_count=conflicts.count,
-        conflicts=tuple(conflicts.first),
-        bad_count=reading.bad.count,
-        bad=tuple(reading.bad.first),
-        complete=reading.complete,
-        erased=not waiting_for,
-        waiting_for=waiting_for,
-        remains=remains,
-    )
+    return receipt(reading.complete, waiting_for, remains)
 
 
 def _give_vectors(batch: Batch, embed: Embed, held: Held, space: Callable[[], str]) -> None:

@@ -280,7 +280,7 @@ class SQLiteStore:
         return any(backup.own_file(folder, path) for folder in (self.folder, *folders))
 
     def examine(self, advance: Advance) -> list[Check]:
-        return doctor.examine(self.folder, advance)
+        return doctor.examine(self.folder, self._wal_limit_bytes, advance)
 
     def set_aside(self, deadline: Deadline, advance: Advance) -> SetAside:
         """This process lets go of the folder meanwhile: record locks belong to the process, so a second turnstile in it

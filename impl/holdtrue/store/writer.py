@@ -86,7 +86,7 @@ class Writer:
         """`predecessor` was the writer of this folder in this process; it is closed, and may not have ended."""
         self._folder = folder
         self._predecessor = predecessor
-        self._full_bytes = _full_bytes(wal_limit_bytes)
+        self._full_bytes = checkpoint.full_bytes(wal_limit_bytes)
         self._changed = threading.Condition()  # guards everything below; never held while waiting for anything else
         self._queue: deque[_Item] = deque()
         self._closed = False
@@ -540,10 +540,3 @@ class Writer:
         if self._turnstile is not None:
             self._turnstile.close()
             self._turnstile = None
-
-
-def _full_bytes(limit_bytes: int) -> int | None:
-    """The size from which on the WAL takes no further transaction; None without a limit."""
-    if limit_bytes <= 0:
-        return None
-    return max(limit_bytes - checkpoint.TRANSACTION_BYTES, limit_bytes // 2)
