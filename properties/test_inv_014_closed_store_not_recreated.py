@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from properties.kit import life_workers, workers
+from properties.kit import backup_workers, life_workers, raw, workers
 from properties.kit.points import Points
 from properties.kit.processes import Crew
 
@@ -57,6 +57,37 @@ def test_a_closed_store_is_neither_written_nor_made_again(fresh: Callable[[], Pa
             assert not [name for name in told["after"] if name.startswith("memory.db")], (
                 f"files came back after the close: the writer stood at {point}"
             )
+
+
+def test_a_close_ends_a_restore_and_leaves_the_old_state(fresh: Callable[[], Path]) -> None:
+    folder = fresh()
+    store, result, done = folder / "store", folder / "result.json", folder / "backup"
+    point = Points(f"restore.step=delay({BLOCKED_S})@2", folder / "points")
+    with Crew() as crew:
+        crew.start(backup_workers.seed, store, 40, done)
+        assert crew.wait(LIMIT_S) == [0]
+        crew.start(
+            life_workers.close_while_restoring,
+            store,
+            done.with_suffix(".db"),
+            result,
+            BLOCKED_S,
+            variables=point.variables(),
+        )
+        assert crew.wait(LIMIT_S) == [0, 0]
+    point.assert_fired()
+    told = json.loads(result.read_text())
+    assert told["refusals"] == ["STORE_CLOSED"]
+    assert told["closed_s"] <= CLOSE_S, f"close took {told['closed_s']:.1f} s while a restore was at work"
+    changed = [
+        name
+        for name, bytes_ in told["after"].items()
+        if name.startswith("memory.db") and told["before"].get(name) != bytes_
+    ]
+    assert not changed, f"the restore went on after the close: {changed}"
+    state = raw.read(store)
+    assert not state.damage
+    assert sorted(state.texts()) == [backup_workers.second_text(number) for number in range(40)]
 
 
 def test_a_second_close_does_nothing_and_every_call_after_it_is_refused_by_name(fresh: Callable[[], Path]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from properties.kit import checkers, life_workers, raw, workers
+from properties.kit import backup_workers, checkers, life_workers, raw, workers
 from properties.kit.expected import index_of, vector_of
 from properties.kit.points import Points
 from properties.kit.processes import SPAWN, Crew
@@ -151,3 +151,30 @@ def test_backups_and_bytes_kept_aside_that_may_hold_it_are_named(fresh: Callable
     named = set(json.loads(receipt.read_text())["remains"])
     there = {str(path) for place in ("backups", "kept-aside") for path in (store / place).rglob("*") if path.is_file()}
     assert there <= named, f"not named in the receipt: {sorted(there - named)}"
+
+
+def test_copies_that_a_kill_left_unfinished_go_with_what_they_hold(fresh: Callable[[], Path]) -> None:
+    folder = fresh()
+    store, stored, receipt = folder / "store", folder / "stored", folder / "receipt"
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    with Crew() as crew:
+        crew.start(life_workers.store_for_forgetting, store, stored, SECRET, former_text(400), 3)
+        assert crew.wait(LIMIT_S) == [0]
+        told = json.loads(stored.read_text())
+        for number, target in enumerate([None, elsewhere / "kept.db"]):
+            points = Points("backup.copied=kill@1", folder / f"points-{number}")
+            crew.start(
+                backup_workers.back_up, store, folder / f"{number}.ledger", [target], variables=points.variables()
+            )
+            crew.members[-1].join(LIMIT_S)
+            points.assert_fired()
+        left = [place for place in (store / "backups", elsewhere) if traces(place, told["vectors"])]
+        assert left == [store / "backups", elsewhere], "the kills left nothing behind that would have to go"
+        crew.start(life_workers.forget_one, store, folder / "forget.ledger", told["id"], receipt)
+        assert crew.wait(LIMIT_S)[-1] == 0
+    answer = json.loads(receipt.read_text())
+    problems = traces(store, told["vectors"]) + traces(elsewhere, told["vectors"])
+    problems += [f"named as what remains: {path}" for path in answer["remains"]]
+    problems += ["the receipt does not say erased"] * (not answer["erased"])
+    assert not problems, checkers.report(problems, "two backups were killed before the forget")

@@ -193,7 +193,29 @@ def close_while_blocked(folder: Path, result: Path, unlink: bool, blocked_s: flo
         except HoldTrueError as error:
             refusals.append(error.code)
 
-    thread = threading.Thread(target=write)
+    told = _close_beside(memory, write, folder, unlink, blocked_s)
+    report(result, {**told, "refusals": refusals})
+
+
+def close_while_restoring(folder: Path, backup: Path, result: Path, blocked_s: float) -> None:
+    """Close while a restore stands at a failpoint (armed from outside), and see what is on disk once it goes on."""
+    memory = Memory(folder)
+    refusals: list[str] = []
+
+    def restore() -> None:
+        try:
+            memory.restore(backup, backup=False)
+        except HoldTrueError as error:
+            refusals.append(error.code)
+
+    told = _close_beside(memory, restore, folder, False, blocked_s)
+    report(result, {**told, "refusals": refusals})
+
+
+def _close_beside(
+    memory: Memory, work: Callable[[], None], folder: Path, unlink: bool, blocked_s: float
+) -> dict[str, Any]:
+    thread = threading.Thread(target=work)
     thread.start()
     began = time.monotonic()
     time.sleep(0.8)  # it stands at the point by now
@@ -207,8 +229,7 @@ def close_while_blocked(folder: Path, result: Path, unlink: bool, blocked_s: flo
     before = _contents(folder)
     time.sleep(max(0.0, began + blocked_s - time.monotonic()) + 0.6)
     thread.join(LIMIT_S)
-    after = _contents(folder)
-    report(result, {"closed_s": closed_s, "before": before, "after": after, "refusals": refusals})
+    return {"closed_s": closed_s, "before": before, "after": _contents(folder)}
 
 
 def _contents(folder: Path) -> dict[str, str]:
