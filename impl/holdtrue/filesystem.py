@@ -63,6 +63,15 @@ def _kind(path: str) -> str:
         return UNKNOWN
 
 
+def free_bytes(path: Path) -> int | None:
+    """How many bytes a user without privileges may still write where a path lies; None where that cannot be told."""
+    try:
+        found = os.statvfs(path)
+    except (OSError, AttributeError):
+        return None
+    return found.f_bavail * found.f_frsize
+
+
 def is_network(kind: str) -> bool:
     """Whether a store on this kind of file system may be open on another machine."""
     return kind in _NETWORK or kind in _GUEST_SHARES

@@ -24,6 +24,7 @@ from holdtrue.search import envelope, hybrid
 from holdtrue.search.query import parse
 from holdtrue.store import backup as backups
 from holdtrue.store import derived, importing
+from holdtrue.store.checkpoint import TRANSACTION_BYTES
 from holdtrue.store.derived import Rebuilt
 from holdtrue.store.doctor import Check, Diagnosis
 from holdtrue.store.memories import Addition
@@ -45,6 +46,7 @@ _ADD_FIELDS = ("text", "user", "project", "session", "speaker", "at", "tags", "m
 _PENDING_BATCH = 64
 _CATCH_UP_WAIT_S = 1.0
 _REBUILD_MODEL_WAIT_S = 60.0
+_LOW_SPACE_BYTES = TRANSACTION_BYTES  # what one batch may need
 _CLOSE_WAIT_S = 2.0
 
 Records = list[Record]
@@ -268,6 +270,11 @@ class Memory:
         if filesystem.is_network(kind):
             degraded.append(
                 f"The store lies on a network file system or shared folder ({kind}): no other machine may use it."
+            )
+        free = filesystem.free_bytes(self.path)
+        if free is not None and free < _LOW_SPACE_BYTES:
+            degraded.append(
+                f"The disk is nearly full ({free / 2**20:.1f} MiB are free): what is to be stored may be refused."
             )
         if vectors_off:
             degraded.append(f"Vectors are off, searches go by words: {vectors_off}")

@@ -240,8 +240,9 @@ class Examination:
         return OK, f"The folder lies on {kind}, a local file system."
 
     def _space(self) -> Answer:
-        found = os.statvfs(self.folder)
-        free = found.f_bavail * found.f_frsize
+        free = filesystem.free_bytes(self.folder)
+        if free is None:
+            return OK, "The room on this disk cannot be told here."
         wanted = max(_LOW_SPACE_BYTES, 2 * _size(self.folder / DATABASE_NAME))
         if free < wanted:
             return DEGRADED, f"{_bytes(free)} are free.", f"Make room: at least {_bytes(wanted)} let a backup be made."
