@@ -11,17 +11,18 @@ import pytest
 
 from impl.tests.serverprocess import environment
 
+# Written past the buffer of `sys.stdout`: a signal can come while the main thread still holds its lock.
 PROGRAM = """
-import signal, sys, time
+import os, signal, sys, time
 from holdtrue.lifetime import Lifetime
 if "nohup" in sys.argv:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 def close():
-    print("closed", flush=True)
+    os.write(1, b"closed\\n")
     time.sleep(60 if "stuck" in sys.argv else 0)
 lifetime = Lifetime(close)
 lifetime.watch_signals()
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 time.sleep(60)
 """
 
