@@ -325,6 +325,8 @@ class Writer:
             return True
         try:
             answers = self._run_group(connection, group)
+            # Also without one wanted now: another process may have left some. Asked here, where no read has to begin.
+            to_erase = any(item.erases for item in group) or erase.due(connection)
             failpoints.hit("writer.group_done")
             failpoints.hit("writer.before_commit")
             with self._effect():
@@ -344,7 +346,7 @@ class Writer:
         waits = erase.WAITS_FOR_READER
         try:
             failpoints.hit("writer.after_commit")
-            waits = self._erase(connection, wanted=any(item.erases for item in group))
+            waits = self._erase(connection) if to_erase else ""
         finally:
             # Whatever goes wrong from here on: the commit stands, so every caller is told so.
             for item, value, refusal in answers:
@@ -461,13 +463,10 @@ class Writer:
             self._patience = None
         return True
 
-    def _erase(self, connection: StoreConnection, *, wanted: bool) -> str:
+    def _erase(self, connection: StoreConnection) -> str:
         """Finish the erasures that are enlisted, without waiting for anyone. Returns what they wait for."""
         self._patient = False
         try:
-            # Also without one wanted now: another process may have left some.
-            if not wanted and not erase.due(connection):
-                return ""
             with self._effect():
                 return erase.finish(connection, self._moving())
         except (apsw.Error, OSError, HoldTrueError) as error:
