@@ -151,6 +151,15 @@ def test_an_older_schema_is_told_and_not_brought_up_to_date(store: Path) -> None
     connection.close()
 
 
+def test_an_empty_file_is_told_in_words_and_not_in_errors_of_the_database(store: Path) -> None:
+    fill(store)
+    (store / "memory.db").write_bytes(b"")
+    with Memory(store) as memory:
+        found = memory.doctor()
+    assert found.state == "degraded"
+    assert not [check for check in found.checks if "Error" in check.says or "no such table" in check.says]
+
+
 def test_readers_that_hold_a_snapshot_are_named_with_the_size_of_the_log(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ _DRAFT = re.compile(draft.pattern(*draft.STEMS))
 _LEFTOVER = re.compile(
     rf"{_DRAFT.pattern}|\..+\.[0-9]+-[0-9a-f]{{16}}\.tmp|[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}}\.partial"
 )
+_NEED_NO_TABLE = frozenset({"sqlite-vec", "schema", "integrity", "log"})
 _SIDE_FILES = ("", "-wal", "-shm", "-journal")
 _REBUILD = "`holdtrue doctor --rebuild"
 SET_ASIDE = "`holdtrue doctor --set-aside` keeps the file and brings over what can still be read; or restore a backup."
@@ -171,6 +172,8 @@ class Examination:
             if connection is None:
                 return [Check(name, UNKNOWN, f"This could not be looked at: {self._closed_because}.")]
             try:
+                if name not in _NEED_NO_TABLE and schema.version_of(connection) == 0:
+                    return [Check(name, UNKNOWN, "This could not be looked at: the store is not set up yet.")]
                 try:
                     answer = _named(name, look(connection))
                 finally:
