@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +15,34 @@ from types import FrameType
 import click
 
 from holdtrue_gate import decision
-from holdtrue_gate.check import CheckReport, Options, check
-from holdtrue_gate.demo import demo_command
+from holdtrue_gate.check import Ablation, CheckReport, Options, check
 from holdtrue_gate.errors import EXIT_CANNOT_JUDGE, EXIT_NO, EXIT_PASS, UsageError
-from holdtrue_gate.options import directory_option, guarded, json_option, report_option
-from holdtrue_gate.spec_commands import COMMANDS
+from holdtrue_gate.lazy import LazyGroup
+from holdtrue_gate.options import commit_report_option, directory_option, guarded, json_option
 
 EXITS = {decision.PASS: EXIT_PASS, decision.FAIL: EXIT_NO, decision.CANNOT_JUDGE: EXIT_CANNOT_JUDGE}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+# Each is imported when it is asked for: most of a short command's time would go into the modules of the others.
+MODULES = {
+    "demo": "holdtrue_gate.demo",
+    "report": "holdtrue_gate.report_command",
+    "trace": "holdtrue_gate.spec_commands",
+    "book": "holdtrue_gate.spec_commands",
+    "show": "holdtrue_gate.spec_commands",
+    "sabotage": "holdtrue_gate.spec_commands",
+    "finding": "holdtrue_gate.finding_commands",
+    "findings": "holdtrue_gate.finding_commands",
+    "release": "holdtrue_gate.release_command",
+    "ablate": "holdtrue_gate.ablate_command",
+    "prove": "holdtrue_gate.prove_command",
+    "revive": "holdtrue_gate.revive_command",
+    "cache": "holdtrue_gate.cache_command",
+    "weaken": "holdtrue_gate.weaken_command",
+}
+
+
+@click.group(cls=LazyGroup, modules=MODULES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdtrue")
 def gate() -> None:
     """Prove that a fix is proved by its test, and that every invariant is kept by code and tests.
@@ -54,8 +74,25 @@ def gate() -> None:
     metavar="PATH",
     help="Interpreter that runs the tests (default: the project's .venv or venv, then the active one, then this one).",
 )
+@click.option(
+    "-j", "--jobs", "jobs", type=click.IntRange(1, 256), metavar="N", help="Replays at a time (default: the cores)."
+)
+@click.option(
+    "--isolate",
+    "isolate",
+    is_flag=True,
+    help="Build an environment from the commit's metadata and run the tests in it.",
+)
+@click.option(
+    "--no-fork",
+    "no_fork",
+    is_flag=True,
+    help="Start pytest anew for each run, instead of forking after it has collected.",
+)
+@click.option("--no-cache", "no_cache", is_flag=True, help="Run every replay, and keep no record of it.")
+@click.option("--ablate", "ablate", is_flag=True, help="For a fix, also ask which of its hunks the new tests need.")
 @json_option
-@report_option
+@commit_report_option
 @guarded
 def check_command(
     revision: str,
@@ -63,6 +100,11 @@ def check_command(
     runs: int | None,
     timeout_s: float | None,
     python: Path | None,
+    jobs: int | None,
+    isolate: bool,
+    no_fork: bool,
+    no_cache: bool,
+    ablate: bool,
     as_json: bool,
     reports: tuple[tuple[str, Path], ...],
 ) -> None:
@@ -74,11 +116,15 @@ def check_command(
     A fix (a `Finding:` trailer, or a subject that begins with fix, fixes or fixed) passes when at least one new test
     fails at the parent with its own assertion, or with what its finding declares, and no new test is without value.
     Beside such a proof, a test of a name that the fix adds is let through, and so is a test that passes on both sides
-    when it is an old one that was changed, or a further parameter of the proof.
+    when it is an old one that was changed, or a further parameter of the proof. A test that needs a name which the fix
+    adds is proof when it goes red by its own assertion at the commit without a part of the change that is not the name.
 
     A feature needs green tests, and no red at the parent: missing names are natural there, and a test that passes on
     both sides is reported and does not block. A product change without any new test cannot be judged, whatever the
     commit is called.
+
+    Tests that the commit deletes, skips or makes less strict are named, and tests that it changed are also run as they
+    were. What is certain fails the commit, of whatever kind, unless its message gives the reason: `Test-change: REASON`.
 
     \b
     Verdicts that are proof:  own-assertion, own-probabilistic, declared-exception
@@ -87,11 +133,39 @@ def check_command(
     _stop_on_terminate()
     if python is not None:
         python = _interpreter(python)
-    options = Options(runs=runs, timeout_s=timeout_s, python=python)
+    options = Options(
+        runs=runs,
+        timeout_s=timeout_s,
+        python=python,
+        ablation=Ablation.FIXES if ablate else Ablation.WHEN_NEEDED,
+        isolate=isolate,
+        fork=False if no_fork else None,
+        cache=not no_cache,
+        **({} if jobs is None else {"jobs": jobs}),
+    )
+    if not as_json:
+        _load_while_waiting()
     with _progress() as progress:
         report = check(directory, revision, options, progress)
     _publish(report, as_json, reports)
     sys.exit(EXITS[report.result])
+
+
+# By then the replays are at work, and this process waits for them.
+_LOAD_AFTER_S = 0.2
+
+
+def _load_while_waiting() -> None:
+    """Imports what prints the report while the tests run."""
+
+    def load() -> None:
+        importlib.import_module("holdtrue_gate.publication")
+        importlib.import_module("holdtrue_gate.report.terminal")
+        importlib.import_module("rich.console")
+
+    timer = threading.Timer(_LOAD_AFTER_S, load)
+    timer.daemon = True
+    timer.start()
 
 
 @contextmanager
@@ -125,32 +199,16 @@ def _stop_on_terminate() -> None:
 
 
 def _publish(report: CheckReport, as_json: bool, reports: tuple[tuple[str, Path], ...]) -> None:
+    from holdtrue_gate.publication import publish
     from holdtrue_gate.report import json as json_report
-    from holdtrue_gate.report import terminal
 
-    for kind, path in reports:
-        try:
-            if kind == "json":
-                path.write_text(json_report.render(report) + "\n", encoding="utf-8")
-            else:
-                terminal.write(report, path)
-        except OSError as error:
-            raise UsageError(
-                "report-unwritable", f"the report {path} cannot be written: {error.strerror}", "Choose another file."
-            ) from error
-    if as_json:
-        click.echo(json_report.render(report))
-    else:
-        width = shutil.get_terminal_size((120, 24)).columns
-        text = terminal.render(report, width=width, colour=sys.stdout.isatty())
-        encoding = sys.stdout.encoding or "utf-8"
-        click.echo(text.encode(encoding, "replace").decode(encoding))
-
-
-for _command in (demo_command, *COMMANDS):
-    gate.add_command(_command)
+    publish(json_report.as_dict(report), as_json=as_json, reports=reports)
 
 
 def main() -> None:
     """Entry point of the console script `gate`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts background jobs so, and every program below would inherit it: a test that is interrupted on
+        # purpose would wait for ever. A handler that does nothing ignores it here alone.
+        signal.signal(signal.SIGINT, lambda _number, _frame: None)
     gate(prog_name="gate")

@@ -10,11 +10,12 @@ from typing import Any
 
 from holdtrue_gate.errors import ConfigError
 from holdtrue_gate.patterns import PathRules
+from holdtrue_gate.pytestfile import OWN_FILES
 
 DEFAULT_TESTS = ("tests", "test", "test_*.py", "*_test.py")
 
 # Test-side whatever `tests` says: pytest reads these itself when it runs a test.
-ALWAYS_TESTS = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini")
+ALWAYS_TESTS = ("conftest.py", *OWN_FILES, "tox.ini")
 
 # Cannot change what a test sees: prose, pictures of it, and the settings of other tools.
 DEFAULT_IGNORED = (
@@ -68,7 +69,9 @@ class Config:
     reaches.
     `tests`: names and globs of what is test-side. `checkers`: test-side files that live among the product. `ignored`:
     neither product nor test, beside the built-in list. `runs`: repeats on each side. `timeout_s`: limit of one node.
-    `run_timeout_s`: limit of one replay.
+    `run_timeout_s`: limit of one replay. `memory_mib`: memory of all processes of a run together, in mebibytes.
+    `fork`: whether the runs of a side may be children of one pytest process that has collected.
+    `require_pinned`: whether, under `--ablate`, a part of a fix that no new test needs fails the check.
     `plugin_autoload`: whether pytest loads the plugins that are installed; false starts faster where none is needed.
     """
 
@@ -79,8 +82,11 @@ class Config:
     runs: int = 3
     timeout_s: float = 60.0
     run_timeout_s: float = 900.0
+    memory_mib: int = 4096
+    fork: bool = True
     plugin_autoload: bool = True
     failpoint_journal_env: str = "HOLDTRUE_FAILPOINT_JOURNAL"
+    require_pinned: bool = False
 
     @property
     def test_rules(self) -> PathRules:
@@ -97,13 +103,17 @@ class Config:
         """What is neither product nor test."""
         return PathRules((*self.ignored, *DEFAULT_IGNORED))
 
-    def overridden(self, *, runs: int | None = None, timeout_s: float | None = None) -> Config:
+    def overridden(
+        self, *, runs: int | None = None, timeout_s: float | None = None, fork: bool | None = None
+    ) -> Config:
         """The same settings with what the command line says."""
         changes: dict[str, Any] = {}
         if runs is not None:
             changes["runs"] = runs
         if timeout_s is not None:
             changes["timeout_s"] = timeout_s
+        if fork is not None:
+            changes["fork"] = fork
         return replace(self, **changes)
 
 
@@ -137,7 +147,7 @@ def from_table(table: Mapping[str, object]) -> Config:
             )
         if key in ("source", "tests", "checkers", "ignored"):
             values[key] = _strings(key, value)
-        elif key == "plugin_autoload":
+        elif key in ("plugin_autoload", "require_pinned", "fork"):
             if not isinstance(value, bool):
                 raise ConfigError("config-value", f"[tool.gate] {key} must be true or false, not {value!r}")
             values[key] = value
@@ -145,6 +155,12 @@ def from_table(table: Mapping[str, object]) -> Config:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_RUNS:
                 raise ConfigError(
                     "config-value", f"[tool.gate] runs must be a whole number from 1 to {MAX_RUNS}, not {value!r}"
+                )
+            values[key] = value
+        elif key == "memory_mib":
+            if isinstance(value, bool) or not isinstance(value, int) or value < 64:
+                raise ConfigError(
+                    "config-value", f"[tool.gate] {key} must be a whole number of at least 64, not {value!r}"
                 )
             values[key] = value
         elif key == "failpoint_journal_env":

@@ -21,7 +21,7 @@ def parse(source: bytes, path: str) -> Expectation:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError("finding-toml", f"{path} cannot be read: {error}") from error
     expected = document.get("expected_at_parent", "assertion")
-    words = [expected] if isinstance(expected, str) else expected
+    words: object = [expected] if isinstance(expected, str) else expected
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise ConfigError(
             "finding-value",
@@ -35,10 +35,30 @@ def parse(source: bytes, path: str) -> Expectation:
         if match is None or not 0 < int(match.group(1)) <= int(match.group(2)):
             raise ConfigError("finding-value", f'{path}: detects must be "k/n" with 0 < k <= n, not {detects!r}')
         rate = (int(match.group(1)), int(match.group(2)))
-    special = {"assertion", "hang", "crash"}
-    return Expectation(
-        frozenset(word for word in words if word not in special), "hang" in words, "crash" in words, rate
-    )
+    return _expectation(words, rate)
+
+
+def _expectation(words: Iterable[str], rate: tuple[int, int] | None = None) -> Expectation:
+    found = set(words)
+    return Expectation(frozenset(found - {"assertion", "hang", "crash"}), "hang" in found, "crash" in found, rate)
+
+
+def of_commit(trailers: Iterable[tuple[str, str]], sha: str = "") -> Expectation:
+    """What a commit declares of its new tests, for a project without findings: `Expected-at-parent: sqlite3.IntegrityError`
+    and `Detects: k/n` in the trailers, as in a `finding.toml`. Raises ConfigError."""
+    words: list[str] = []
+    rate: tuple[int, int] | None = None
+    for key, value in trailers:
+        if key == "expected-at-parent":
+            words.extend(word.strip() for word in value.split(",") if word.strip())
+        elif key == "detects":
+            match = _RATE.fullmatch(value)
+            if match is None or not 0 < int(match.group(1)) <= int(match.group(2)):
+                raise ConfigError(
+                    "finding-value", f'{sha[:12]}: the trailer Detects must be "k/n" with 0 < k <= n, not {value!r}'
+                )
+            rate = (int(match.group(1)), int(match.group(2)))
+    return _expectation(words, rate)
 
 
 def collect(paths: Iterable[str], read: Callable[[str], bytes | None]) -> dict[str, Expectation]:

@@ -89,14 +89,15 @@ def _print(judged: Sequence[tuple[tuple[str, str], CheckReport]], *, right: bool
 
         from holdtrue_gate.report import json as json_report
 
-        checks = [json.loads(json_report.render(report)) for _, report in judged]
+        checks = [json_report.as_dict(report) for _, report in judged]
         click.echo(json.dumps({"right": right, "checks": checks}, indent=2))
         return
+    from holdtrue_gate.report import json as json_report
     from holdtrue_gate.report import terminal
 
     click.echo("Two fixes in a toy repository, each with a green test. Does the test fail without the fix?\n")
     for _, report in judged:
-        click.echo(terminal.render(report, width=120, colour=sys.stdout.isatty()).strip() + "\n")
+        click.echo(terminal.render(json_report.as_dict(report), width=120, colour=sys.stdout.isatty()).strip() + "\n")
     click.echo(
         "The gate let the proved fix through and refused the other."
         if right

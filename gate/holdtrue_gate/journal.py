@@ -10,13 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Frame:
-    """One traceback frame. `file` is relative to the tree when `inside`, else as the interpreter named it."""
+    """One traceback frame. `file` is relative to the tree when `inside`, else as the interpreter named it. `doctest`
+    says that it is an example of a docstring or text, whatever file holds it."""
 
     file: str
     line: int
     function: str
     inside: bool = True
     hidden: bool = False
+    doctest: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,23 @@ class Phase:
     skip: str | None = None
     xfail: str | None = None
     detail: str | None = None
+    output: str = ""
 
 
 @dataclass
 class NodeRun:
-    """One node id in one run. `finished` is false when the process ended inside it."""
+    """One node id in one run. `finished` is false when the process ended inside it; `line` is where the test begins.
+
+    `reads` holds the sources of the tree that were opened, `readers` the file whose code opened each.
+    """
 
     id: str
     phases: list[Phase] = field(default_factory=list)
     finished: bool = False
     entered: str | None = None
     reads: list[str] = field(default_factory=list)
+    readers: dict[str, str] = field(default_factory=dict)
+    line: int | None = None
 
     @property
     def failed(self) -> list[Phase]:
@@ -95,7 +103,8 @@ class RunRecord:
     """One replay: what its journal said and how its process ended.
 
     `timed_out` says that the gate ended the process, `ended_for` why. `session_exit` is None when the session never
-    came to its end; `returncode` is the process' own (negative: a signal).
+    came to its end; `returncode` is the process' own (negative: a signal). `sources` holds, by `file:line`, the lines of
+    the tree around the frames that a reading may name: (line number, text). `lines` is the journal itself.
     """
 
     started: bool = False
@@ -115,6 +124,8 @@ class RunRecord:
     ended_for: str = ""
     seconds: float = 0.0
     output: str = ""
+    lines: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
+    sources: dict[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
 
     @property
     def unfinished(self) -> list[str]:
@@ -123,7 +134,14 @@ class RunRecord:
 
 
 def _frame(data: Mapping[str, Any]) -> Frame:
-    return Frame(str(data["file"]), int(data["line"]), str(data["function"]), bool(data["in"]), bool(data["hidden"]))
+    return Frame(
+        str(data["file"]),
+        int(data["line"]),
+        str(data["function"]),
+        bool(data["in"]),
+        bool(data["hidden"]),
+        bool(data.get("doctest")),
+    )
 
 
 def _raised(data: Mapping[str, Any] | None) -> Raised | None:
@@ -146,6 +164,10 @@ def _raised(data: Mapping[str, Any] | None) -> Raised | None:
     )
 
 
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def _take(record: RunRecord, event: Mapping[str, Any]) -> None:
     kind, id_ = event.get("e"), str(event.get("id"))
     if kind == "start":
@@ -161,7 +183,7 @@ def _take(record: RunRecord, event: Mapping[str, Any]) -> None:
         record.collected.extend(event["ids"])
         record.collection_done = True
     elif kind == "begin":
-        record.nodes[id_] = NodeRun(id_)
+        record.nodes[id_] = NodeRun(id_, line=_whole(event.get("line")))
         record.open_node = id_
     elif kind == "phase-begin":
         record.nodes.setdefault(id_, NodeRun(id_)).entered = event["when"]
@@ -176,11 +198,14 @@ def _take(record: RunRecord, event: Mapping[str, Any]) -> None:
                 skip=event["skip"],
                 xfail=event["xfail"],
                 detail=event["detail"],
+                output=str(event.get("output") or ""),
             )
         )
     elif kind == "read":
         if id_ in record.nodes:
             record.nodes[id_].reads.append(event["file"])
+            if event.get("by"):
+                record.nodes[id_].readers[event["file"]] = str(event["by"])
     elif kind == "end":
         record.nodes.setdefault(id_, NodeRun(id_)).finished = True
         record.open_node = None

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from holdtrue_gate.errors import EXIT_CANNOT_JUDGE, EXIT_INTERRUPTED, GateError
+from holdtrue_gate.report.kinds import KINDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 REPORT_KINDS = ("terminal", "json")
+# What a document of judged commits can become.
+COMMIT_REPORT_KINDS = KINDS
 
 
 def directory_option(function: F) -> F:
@@ -37,29 +40,44 @@ def json_option(function: F) -> F:
 
 
 def report_option(function: F) -> F:
-    """`--report KIND=FILE`, repeatable: passes `reports: tuple[tuple[str, Path], ...]`."""
+    """`--report KIND=FILE` for KIND terminal or json, repeatable: passes `reports: tuple[tuple[str, Path], ...]`."""
+    return _reports(REPORT_KINDS)(function)
+
+
+def commit_report_option(function: F) -> F:
+    """`--report KIND=FILE` for every kind that a document of judged commits can become; passes the same."""
+    return _reports(COMMIT_REPORT_KINDS)(function)
+
+
+def _reports(kinds: Sequence[str]) -> Callable[[F], F]:
+    def parse(
+        _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[tuple[str, Path], ...]:
+        return tuple(_report(value, kinds) for value in values)
+
     return click.option(
         "--report",
         "reports",
         multiple=True,
         metavar="KIND=FILE",
-        callback=_parse_reports,
-        help=f"Also write a report to FILE; KIND is {' or '.join(REPORT_KINDS)}. May be given several times.",
-    )(function)
+        callback=parse,
+        help=f"Also write a report to FILE; KIND is {', '.join(kinds[:-1])} or {kinds[-1]}. May be given several times.",
+    )
 
 
-def _parse_reports(
-    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, Path], ...]:
-    parsed: list[tuple[str, Path]] = []
-    for value in values:
-        kind, separator, name = value.partition("=")
-        if not separator or not name:
-            raise click.BadParameter(f"{value!r} is not KIND=FILE, for example json=gate.json")
-        if kind not in REPORT_KINDS:
-            raise click.BadParameter(f"unknown kind {kind!r}; known kinds: {', '.join(REPORT_KINDS)}")
-        parsed.append((kind, Path(name)))
-    return tuple(parsed)
+def _report(value: str, kinds: Sequence[str]) -> tuple[str, Path]:
+    """One `KIND=FILE`. What cannot be written is said now, not after minutes of replays."""
+    kind, separator, name = value.partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{value!r} is not KIND=FILE, for example json=gate.json")
+    if kind not in kinds:
+        raise click.BadParameter(f"unknown kind {kind!r}; known kinds: {', '.join(kinds)}")
+    path = Path(name)
+    if path.is_dir():
+        raise click.BadParameter(f"{name!r} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"the folder {str(path.parent)!r} does not exist; make it first")
+    return kind, path
 
 
 def guarded(function: F) -> F:

@@ -3,17 +3,22 @@ replay."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from holdtrue_gate import choice as choosing
 from holdtrue_gate import config as settings
-from holdtrue_gate import declared, symbols, testsource
+from holdtrue_gate import declared, doctests, merges, projectfile, pytestfile, symbols, verdict
+from holdtrue_gate.choice import Choice as Choice
+from holdtrue_gate.choice import Ground
 from holdtrue_gate.config import Config
+from holdtrue_gate.journal import RunRecord
+from holdtrue_gate.pytestfile import PytestSettings
 from holdtrue_gate.repo import Commit, Entry, Listing, Repository
-from holdtrue_gate.testsource import Fixture, TestFile
-from holdtrue_gate.verdict import Expectation, Layout, Looks
+from holdtrue_gate.verdict import NOTHING_DECLARED, Expectation, Layout, Looks, Reading, Verdict
 
 _FIX_SUBJECT = re.compile(r"(?:fix|fixes|fixed)\b(?!-)", re.IGNORECASE)
 
@@ -28,32 +33,13 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which tests are new, as prefixes of node ids.
-
-    `added`: files, classes and functions that the parent does not have. `changed`: functions whose source or fixtures
-    changed.
-    `widened`: functions of which only the parametrisation changed; among their ids those absent at the parent are new.
-    """
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    widened: tuple[str, ...] = ()
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """All of them."""
-        return (*self.added, *self.changed, *self.widened)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files they lie in, sorted."""
-        return tuple(sorted({prefix.partition("::")[0] for prefix in self.prefixes}))
-
-
-@dataclass(frozen=True)
 class Plan:
-    """Everything that the replays of one commit need. Paths are relative to the project."""
+    """Everything that the replays of one commit need. Paths are relative to the project.
+
+    `product` and `test_side` are what the commit changes; of a merge, what it changes against every parent. `differs`:
+    the product of the parent is another one than the commit's. `others` are the trees of a merge's further parents.
+    `documented`: modules whose docstrings are judged. `absent`: what the parent has nothing of, by the id of its doctest.
+    """
 
     commit: Commit
     parent: str | None
@@ -74,6 +60,11 @@ class Plan:
     source: tuple[str, ...] = (".",)
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
     looks: Mapping[str, Looks] = field(default_factory=dict)
+    differs: bool = False
+    others: tuple[Mapping[str, Entry], ...] = ()
+    documented: frozenset[str] = frozenset()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    declared: Expectation = NOTHING_DECLARED
 
     def tree(self, side: str) -> dict[str, Entry]:
         """The whole listing of `head`, `parent` (product of the parent, tests of the commit) or `base` (the parent as
@@ -86,9 +77,20 @@ class Plan:
         """What the source of a node's test function says."""
         return self.looks.get(id_.partition("[")[0], Looks())
 
+    def read(self, record: RunRecord, id_: str) -> Reading:
+        """How one node id did in one replay."""
+        found = verdict.read_run(record, id_, self.layout, self.expectation_of(id_), self.looks_of(id_))
+        if found.verdict is Verdict.NOT_RUN and id_ in self.absent and record.session_exit is not None:
+            what = self.absent[id_]
+            return replace(
+                found, verdict=Verdict.MISSING_API, reason=f"{what} does not exist at the parent", symbol=what
+            )
+        return found
+
     def expectation_of(self, id_: str) -> Expectation:
-        """What the finding of a node declares."""
-        return declared.of_node(id_, dict(self.expectations))
+        """What the finding of a node declares; without one, what the commit's message does."""
+        found = declared.of_node(id_, dict(self.expectations))
+        return self.declared if found == NOTHING_DECLARED else found
 
 
 def has_finding(commit: Commit) -> bool:
@@ -132,11 +134,12 @@ def overlaid(base: Listing, head: Listing, rules: Callable[[str], bool]) -> dict
     return product | {path: entry for path, entry in head.items() if rules(path)}
 
 
-def source_roots(config: Config, listing: Listing) -> tuple[str, ...]:
-    """Folders to put first on PYTHONPATH."""
+def source_roots(config: Config, listing: Listing, told: Sequence[str] = ()) -> tuple[str, ...]:
+    """Folders to put first on PYTHONPATH; `told` are those that the project's own files name."""
     if config.source is not None:
         return tuple(root.rstrip("/") or "." for root in config.source)
-    return ("src", ".") if any(path.startswith("src/") for path in listing) else (".",)
+    wanted = [*told, "src", "."]
+    return tuple(dict.fromkeys(r for r in wanted if r == "." or any(path.startswith(r + "/") for path in listing)))
 
 
 def first_party(roots: Iterable[str], listings: Iterable[Listing]) -> frozenset[str]:
@@ -160,114 +163,93 @@ def first_party(roots: Iterable[str], listings: Iterable[Listing]) -> frozenset[
     return frozenset(name for name in found if all(part.isidentifier() for part in name.split(".")))
 
 
-# --- which tests are new
-
-
-class _Files:
-    """Parsed test files of one side."""
-
-    def __init__(self, repository: Repository, listing: Listing) -> None:
-        self._repository, self._listing = repository, listing
-        self._parsed: dict[str, TestFile] = {}
-
-    def text(self, path: str) -> bytes | None:
-        return self._repository.text(self._listing, path)
-
-    def parsed(self, path: str) -> TestFile:
-        if path not in self._parsed:
-            self._parsed[path] = testsource.parse(self.text(path))
-        return self._parsed[path]
-
-    def fixtures(self, path: str, conftests: Iterable[str]) -> dict[str, Fixture]:
-        """Fixtures that a file sees: those of the conftests given (outer first), then its own."""
-        found: dict[str, Fixture] = {}
-        for conftest in conftests:
-            # An autouse fixture of a conftest is reached by every test below it: far too wide to call them all changed.
-            found |= {name: Fixture(f.own, f.requests) for name, f in self.parsed(conftest).fixtures.items()}
-        return found | dict(self.parsed(path).fixtures)
-
-
-def _conftests_above(path: str, conftests: Iterable[str]) -> list[str]:
-    above = [c for c in conftests if path.startswith(c.removesuffix("conftest.py"))]
-    return sorted(above, key=len)
-
-
-def _touched(path: str, names: frozenset[str], head: _Files) -> bool:
-    text = head.text(path) or b""
-    return any(name.encode() in text for name in names)
-
-
-def choose(
-    repository: Repository, base: Listing, head: Listing, changed: Iterable[str]
-) -> tuple[Choice, dict[str, Looks]]:
-    """The new tests among the changed test-side paths, and what their sources look for."""
-    changed = [path for path in changed if path.endswith(".py")]
-    old, new = _Files(repository, base), _Files(repository, head)
-    conftests = [path for path in changed if path.rpartition("/")[2] == "conftest.py"]
-    files = {path for path in changed if path in head and path not in conftests}
-    for conftest in conftests:
-        before, after = old.parsed(conftest).fixtures, new.parsed(conftest).fixtures
-        names = frozenset(name for name in {*before, *after} if before.get(name) != after.get(name))
-        folder = conftest.removesuffix("conftest.py")
-        reachable = {*names, *(n for n, f in after.items() if f.requests & names)}
-        files |= {
-            path
-            for path in head
-            if path.startswith(folder)
-            and path.endswith(".py")
-            and path not in conftests
-            and path in base
-            and _touched(path, frozenset(reachable), new)
-        }
-    gone = [path for path in changed if path not in head]
-    moved = {(f.qualname, f.own, f.parameters) for path in gone for f in old.parsed(path).functions.values()}
-    added: list[str] = []
-    altered: list[str] = []
-    widened: list[str] = []
-    looks: dict[str, Looks] = {}
-    for path in sorted(files):
-        above = _conftests_above(path, conftests)
-        now, before_file = new.parsed(path), old.parsed(path)
-        if path not in base and not moved:
-            added.append(path)
-        for function in now.functions.values():
-            prefix = f"{path}::{function.qualname}"
-            looks[prefix] = Looks(function.existence, function.assertions, function.literals)
-            if path not in base:
-                if moved and (function.qualname, function.own, function.parameters) not in moved:
-                    added.append(prefix)
-                continue
-            previous = before_file.functions.get(function.qualname)
-            if previous is None:
-                added.append(prefix)
-                continue
-            reached = testsource.reach(function.requests, new.fixtures(path, above))
-            reached_before = testsource.reach(previous.requests, old.fixtures(path, above))
-            if function.own != previous.own or reached != reached_before:
-                altered.append(prefix)
-            elif function.parameters != previous.parameters:
-                widened.append(prefix)
-        if path in base:
-            added.extend(f"{path}::{name}" for name in sorted((now.classes - before_file.classes) & now.foreign_bases))
-    return Choice(tuple(added), tuple(altered), tuple(widened)), looks
-
-
 # --- the plan
 
 
 def configuration(repository: Repository, listing: Listing, overrides: Callable[[Config], Config]) -> Config:
-    """`[tool.gate]` as a commit has it. Raises ConfigError."""
-    return overrides(settings.parse(repository.text(listing, "pyproject.toml")))
+    """`[tool.gate]` as a commit has it; without `tests` there, with what pytest is told about test files. Raises
+    ConfigError."""
+    config = overrides(settings.parse(repository.text(listing, "pyproject.toml")))
+    told = pytestfile.read(lambda path: repository.text(listing, path))
+    return replace(config, tests=(*config.tests, *_told_tests(config, told, listing)))
 
 
-def _support(repository: Repository, base: Listing, head: Listing) -> list[str]:
-    """Files that are no test but decide how pytest runs: laid over the parent when their pytest part changed."""
-    before, after = repository.text(base, "pyproject.toml"), repository.text(head, "pyproject.toml")
-    found = ["pyproject.toml"] if settings.pytest_table(before) != settings.pytest_table(after) else []
-    old_setup, new_setup = repository.text(base, "setup.cfg") or b"", repository.text(head, "setup.cfg") or b""
-    if old_setup != new_setup and b"[tool:pytest]" in old_setup + new_setup:
-        found.append("setup.cfg")
+def _told_tests(config: Config, told: PytestSettings, listing: Listing) -> list[str]:
+    """Rules for the test files that a project's own settings for pytest mean, where `[tool.gate]` says nothing."""
+    if config.tests != settings.DEFAULT_TESTS:
+        return []
+    roots = [root.removeprefix("./").rstrip("/") for root in told.testpaths]
+    roots = [root for root in roots if root not in ("", ".") and not any(c in root for c in "*?[")]
+    found = [root for root in roots if _is_test_folder(root, told, listing)]
+    # A pattern as wide as `*.py` says where the tests are only together with a folder.
+    named = [pattern for pattern in told.python_files if len(re.sub(r"[^A-Za-z]", "", pattern)) > len("py") + 2]
+    globs = [glob for glob in told.doctest_globs if glob != "test*.txt"]
+    for pattern in (*named, *globs):
+        found += [f"{root}/**/{pattern}" for root in roots] if roots else [pattern]
     return found
+
+
+def _is_test_folder(root: str, told: PytestSettings, listing: Listing) -> bool:
+    """Whether a folder of `testpaths` holds tests and what they need: not when most of it is code beside its tests."""
+    names = [path.rpartition("/")[2] for path in listing if path.startswith(root + "/") and path.endswith(".py")]
+    names = [name for name in names if name not in ("__init__.py", "conftest.py")]
+    patterns = told.python_files or ("test_*.py", "*_test.py")
+    tests = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+    return bool(tests) and 2 * len(tests) >= len(names)
+
+
+def _support(repository: Repository, base: Listing, head: Listing) -> set[str]:
+    """Files that are no test but decide how pytest runs: laid over the parent when their pytest part changed."""
+    found = set()
+    for name in ("pyproject.toml", "setup.cfg"):
+        before, after = repository.text(base, name), repository.text(head, name)
+        old = pytestfile.table(name, before) if before is not None else None
+        if old != (pytestfile.table(name, after) if after is not None else None):
+            found.add(name)
+    return found
+
+
+def _same_code(repository: Repository, path: str, sides: tuple[Listing, Listing], *, docstrings: bool) -> bool:
+    """Whether a Python file does the same on both sides: comments and layout are no change of the product."""
+    if not path.endswith(".py"):
+        return False
+    before, after = (repository.text(side, path) for side in sides)
+    if before is None or after is None:
+        return False
+    bare = doctests.bare(before, docstrings=docstrings)
+    return bare is not None and bare == doctests.bare(after, docstrings=docstrings)
+
+
+@dataclass(frozen=True)
+class _Documented:
+    choice: Choice = field(default_factory=Choice)
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset()
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+def _documented(repository: Repository, base: Listing, head: Listing, changed: Iterable[str]) -> _Documented:
+    """The doctests of changed modules, and the parent's modules with the commit's docstrings."""
+    added: list[str] = []
+    altered: list[str] = []
+    files: dict[str, Entry] = {}
+    modules: set[str] = set()
+    absent: dict[str, str] = {}
+    for path in changed:
+        before, now = repository.text(base, path), repository.text(head, path)
+        if now is None or path.rpartition("/")[2] in ("setup.py", "__main__.py", "conftest.py"):
+            continue
+        fresh, other, lacking = choosing.of_docstrings(path, before, now)
+        if not (fresh or other):
+            continue
+        added += fresh
+        altered += other
+        absent |= lacking
+        modules.add(path)
+        made = doctests.spliced(before, now) if before is not None else None
+        if made is not None and made != before:
+            files[path] = Entry(base[path].mode, repository.hold(made))
+    return _Documented(Choice(tuple(added), tuple(altered)), files, frozenset(modules), absent)
 
 
 def make(repository: Repository, commit: Commit, parent: str | None, overrides: Callable[[Config], Config]) -> Plan:
@@ -277,39 +259,86 @@ def make(repository: Repository, commit: Commit, parent: str | None, overrides: 
     whole_base = repository.listing(parent) if parent is not None else {}
     head, base = under(whole_head, prefix), under(whole_base, prefix)
     config = configuration(repository, head, overrides)
+    told = pytestfile.read(lambda path: repository.text(head, path))
     tests, ignored = config.test_rules, config.ignored_rules
+    roots = source_roots(
+        config, head, (*told.pythonpath, *projectfile.source_folders(repository.text(head, "pyproject.toml")))
+    )
+    ground = Ground(tests.matches, roots, told)
+    doc = told.doctest_modules
     changed = changed_paths(base, head)
     test_side = [path for path in changed if tests.matches(path)]
-    product = [path for path in changed if not tests.matches(path) and not ignored.matches(path)]
-    choice, looks = choose(repository, base, head, test_side)
-    support = set(_support(repository, base, head)) if parent is not None else set[str]()
-    roots = source_roots(config, head)
+    product = [
+        path
+        for path in changed
+        if not tests.matches(path)
+        and not ignored.matches(path)
+        and not _same_code(repository, path, (base, head), docstrings=not doc)
+    ]
+    chosen, looks = choosing.choose(repository, base, head, test_side, ground)
+    others = tuple(under(repository.listing(sha), prefix) for sha in commit.parents if sha != parent) if parent else ()
+    own_product = product
+    for other in others:
+        theirs = [path for path in changed_paths(other, head) if tests.matches(path)]
+        chosen = chosen.common(choosing.choose(repository, other, head, theirs, ground)[0])
+        test_side = [path for path in test_side if path in theirs]
+    if others:
+        own_product = merges.own(repository, commit, head, product)
+    documented = _Documented()
+    if doc and not others:
+        in_reach = [path for path in changed if path.endswith(".py") and pytestfile.reaches(told, path)]
+        documented = _documented(repository, base, head, in_reach)
+        chosen = Choice(
+            (*chosen.added, *documented.choice.added),
+            (*chosen.changed, *documented.choice.changed),
+            chosen.widened,
+            chosen.texts,
+        )
+    support = _support(repository, base, head) if parent is not None else set[str]()
     names = first_party(roots, [head, base])
     test_names = {
         path.rpartition("/")[2].removesuffix(".py") for path in head if path.endswith(".py") and tests.matches(path)
     }
     new_files = frozenset(path for path in product if path not in base)
-    new_names = new_files | symbols.added(
-        (repository.text(base, path), repository.text(head, path)) for path in product if path.endswith(".py")
-    )
+    pairs = [(repository.text(base, path), repository.text(head, path)) for path in product if path.endswith(".py")]
+    overlay = overlaid(base, head, lambda path: tests.matches(path) or path in support)
+    overlay |= {path: entry for path, entry in documented.files.items() if not tests.matches(path)}
+    has_tests = bool(test_side) or bool(documented.modules)
     return Plan(
         commit=commit,
         parent=parent,
-        kind=kind_of(commit, product, test_side),
+        kind=kind_of(commit, own_product, ["tests"] if has_tests else []),
         config=config,
         has_finding=has_finding(commit),
-        product=tuple(product),
+        product=tuple(own_product),
         test_side=tuple(test_side),
-        choice=choice,
+        choice=chosen,
         head=head,
-        overlay=overlaid(base, head, lambda path: tests.matches(path) or path in support),
+        overlay=overlay,
         base=base,
         prefix=prefix,
         around_head=outside(whole_head, prefix),
         around_base=outside(whole_base, prefix),
         first_party=names,
-        layout=Layout(tests, config.checker_rules, names | test_names, new_names),
+        layout=Layout(
+            tests,
+            config.checker_rules,
+            names | test_names | _packages(head),
+            new_files | symbols.added(pairs),
+            symbols.versions(pairs) if len(product) == len(pairs) else frozenset(),
+        ),
         source=roots,
         expectations=declared.collect(head, lambda path: repository.text(head, path)),
         looks=looks,
+        differs=bool(product),
+        others=others,
+        documented=documented.modules,
+        absent=documented.absent,
+        declared=declared.of_commit(commit.trailers, commit.sha),
     )
+
+
+def _packages(listing: Listing) -> frozenset[str]:
+    """Top packages anywhere in the tree: a module below one of them that cannot be imported is no library."""
+    folders = {path.removesuffix("/__init__.py") for path in listing if path.endswith("/__init__.py")}
+    return frozenset(f.rpartition("/")[2] for f in folders if f.rpartition("/")[0] not in folders)

@@ -1,8 +1,10 @@
 """A replay: pytest on chosen tests of one tree, under limits, told by a journal.
 
 `run(job)` is a pure job: a `ReplayJob` and its `ReplayResult` can be pickled, so any `concurrent.futures.Executor` can
-take it. Faults this module survives: the process ends itself, is killed, hangs, floods its output, leaves children
-behind that hold its output open or that moved into a session of their own.
+take it. `rounds(job, course)` is one too: the same tests several times, as the course says. Starting pytest and collecting
+is most of what a short test costs, so the rounds run in children that one pytest process forks after it has collected:
+each begins with the state that collecting left, none with that of another run. Where forking is not safe (threads, child
+processes, open files or sockets after collecting; libraries with a state of their own) each round is a process instead.
 """
 
 from __future__ import annotations
@@ -10,37 +12,48 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
+import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from typing import Protocol
 
-from holdtrue_gate import journal
+from holdtrue_gate import excerpt, journal, process
 from holdtrue_gate.errors import CannotJudgeError
 from holdtrue_gate.journal import RunRecord
+from holdtrue_gate.process import OUTPUT_LIMIT_BYTES, TOKEN_NAME, Limits, Passed, Watch
+from holdtrue_gate.repo import remove_tree
+
+__all__ = ["OUTPUT_LIMIT_BYTES", "TOKEN_NAME", "Course", "ReplayJob", "ReplayResult", "Step", "rounds", "run"]
 
 POLL_S = 0.02
-OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
-OUTPUT_TAIL_BYTES = 32 * 1024
-TOKEN_NAME = "HOLDTRUE_GATE_REPLAY"  # noqa: S105 - the name of a variable that marks our own descendants
+GUARD_MARK = "HOLDTRUE_GATE_JOURNAL"  # stands in every guard
 PROBE_VARIABLE = "HOLDTRUE_GATE_PROBE"
 
 # Variables by which a caller's session would reach into the replay.
 _DROPPED_PREFIXES = ("GIT_", "PYTEST_", "COVERAGE_", "COV_CORE_", "HYPOTHESIS_")
 _DROPPED = frozenset(
-    {"PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONSTARTUP", "PYTHONSAFEPATH", "PYTHONINSPECT", "PYTHONOPTIMIZE"}
+    {
+        "OLDPWD",
+        "PWD",
+        "PYTHONINSPECT",
+        "PYTHONOPTIMIZE",
+        "PYTHONPATH",
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONSAFEPATH",
+        "PYTHONSTARTUP",
+    }
 )
 
-_live: set[int] = set()
-_live_lock = threading.Lock()
-_stopping = threading.Event()
+# Without forks each test by itself costs a start of pytest: parameters of one function then share theirs.
+_ALONE_PROCESSES = 8
 
 
 @dataclass(frozen=True)
@@ -51,9 +64,12 @@ class ReplayJob:
     pytest is given. A collected id is chosen when it is one of `ids`, or begins with one of `prefixes` (a file, class
     or function), and is not in `exclude`.
     `source`: folders of the tree to put first on PYTHONPATH. `first_party`: dotted names that must come from the tree.
+    `memory_mib`: memory of all processes of a run together.
     `variables`: set in the environment of the run. `temporary`: its temporary folder, kept afterwards (None: one that
     is removed).
-    `stop_at_red`: end the session after its first failing test.
+    `stop_at_red`: end the session after its first failing test. `rerun`: run what a hang or a crash kept from running by
+    itself. `fork`: whether `rounds` may fork. `owner`: whose replay
+    it is, for `process.stop`.
     """
 
     tree: Path
@@ -68,12 +84,21 @@ class ReplayJob:
     first_party: tuple[str, ...] = ()
     node_limit_s: float = 60.0
     run_limit_s: float = 900.0
+    memory_mib: int = 4096
     collect_only: bool = False
     plugin_autoload: bool = True
     hash_seed: int = 0
     variables: tuple[tuple[str, str], ...] = ()
     temporary: Path | None = None
     stop_at_red: bool = False
+    rerun: bool = True
+    fork: bool = True
+    owner: str = ""
+
+    @property
+    def limits(self) -> Limits:
+        """What one run may take."""
+        return Limits(self.node_limit_s, self.run_limit_s, self.memory_mib)
 
 
 @dataclass(frozen=True)
@@ -81,11 +106,15 @@ class ReplayResult:
     """The record of a replay.
 
     `alone` holds the records of what was run again by itself, because the first process ended early: by node id, and by
-    file when the process did not come to the end of collecting.
+    file when the process did not come to the end of collecting. `apart`: every test was run by itself, and `alone` holds
+    all there is. `forked`: in a child of a process that had collected. `asked`: the ids of a later round (none: all).
     """
 
     record: RunRecord
     alone: dict[str, RunRecord]
+    apart: bool = False
+    forked: bool = False
+    asked: tuple[str, ...] = ()
 
     def record_of(self, id_: str) -> RunRecord:
         """The record that speaks for one node id or file."""
@@ -99,17 +128,38 @@ class ReplayResult:
             found.extend(id_ for id_ in record.collected if id_ not in found)
         return found
 
+    @property
+    def records(self) -> list[RunRecord]:
+        """Every process of it."""
+        return [self.record, *self.alone.values()]
 
-def environment(job: ReplayJob, temporary: Path, token: str) -> dict[str, str]:
+
+@dataclass(frozen=True)
+class Step:
+    """One more round of the tests named: together, or each by itself."""
+
+    ids: tuple[str, ...]
+    apart: bool = False
+
+
+class Course(Protocol):
+    """Says after each round which tests run once more. It must be picklable and decide by what it is given alone."""
+
+    def next(self, done: Sequence[ReplayResult]) -> Step | None:
+        """The next round, or None: enough."""
+
+
+# --- the environment of a replay
+
+
+def environment(job: ReplayJob, probes: Path, temporary: Path, token: str) -> dict[str, str]:
     """The environment of the replayed process: the caller's, without what would change the answer."""
-    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith(_DROPPED_PREFIXES) and k not in _DROPPED}
+    kept = kept_variables()
     roots = [str(job.tree / root) if root not in ("", ".") else str(job.tree) for root in job.source]
-    # Another place's libraries may be needed; the user's own checkout must not answer for the tree.
-    checkout = job.repository.resolve()
-    given = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    roots += [str(entry) for entry in given if entry.is_absolute() and not entry.resolve().is_relative_to(checkout)]
+    roots += [str(entry) for entry in lent_paths(job.repository)]
     kept |= {
-        "PYTHONPATH": os.pathsep.join([*roots, str(temporary)]),
+        # The guard comes first: a tree may have a `sitecustomize` of its own.
+        "PYTHONPATH": os.pathsep.join([str(probes), *roots]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": str(job.hash_seed),
         "PATH": os.pathsep.join([str(job.python.parent), kept.get("PATH", os.defpath)]),
@@ -122,6 +172,30 @@ def environment(job: ReplayJob, temporary: Path, token: str) -> dict[str, str]:
     if not job.plugin_autoload:
         kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     return kept | dict(job.variables)
+
+
+def kept_variables() -> dict[str, str]:
+    """What of the caller's environment reaches a replay."""
+    return {k: v for k, v in os.environ.items() if not k.upper().startswith(_DROPPED_PREFIXES) and k not in _DROPPED}
+
+
+def lent_paths(repository: Path) -> list[Path]:
+    """What of the caller's PYTHONPATH stays: another place's libraries may be needed; the user's own checkout must not
+    answer for the tree, and where this gate is itself replayed, the guard of that replay must not watch over this one."""
+    checkout = repository.resolve()
+    given = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [
+        entry
+        for entry in given
+        if entry.is_absolute() and not entry.resolve().is_relative_to(checkout) and not _holds_guard(entry)
+    ]
+
+
+def _holds_guard(folder: Path) -> bool:
+    try:
+        return GUARD_MARK in (folder / "sitecustomize.py").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def _command(job: ReplayJob, probe: str, folder: Path) -> list[str]:
@@ -139,167 +213,213 @@ def _command(job: ReplayJob, probe: str, folder: Path) -> list[str]:
     ]
     if job.collect_only:
         command += ["--collect-only", "-q"]
-    return [*command, "--", *job.files]
+    return [*command, "--", *dict.fromkeys(_argument(file) for file in job.files)]
 
 
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - OUTPUT_TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _argument(file: str) -> str:
+    """How pytest is told of a file: a bracket or `::` in a path would be read as the parameters or parts of a node id, so
+    the folder stands for it there, and the probe chooses."""
+    while "[" in file or "::" in file:
+        file = file.rpartition("/")[0] or "."
+    return file
 
 
-class _Clock:
-    """Follows the journal and says when a node, the collection or the end of the session takes too long."""
-
-    def __init__(self, path: Path, limit_s: float) -> None:
-        self._path, self._limit_s = path, limit_s
-        self._offset, self._rest = 0, b""
-        self._since = time.monotonic()
-
-    def late(self) -> bool:
-        """Whether the limit has passed since the last step that a node or the session took."""
-        with contextlib.suppress(OSError), self._path.open("rb") as file:
-            file.seek(self._offset)
-            fresh = file.read()
-            self._offset += len(fresh)
-            *lines, self._rest = (self._rest + fresh).split(b"\n")
-            # The clock of a node runs from its begin: a test that keeps opening files is not progress.
-            if any(not line.startswith((b'{"e": "read"', b'{"e": "phase')) for line in lines):
-                self._since = time.monotonic()
-        return time.monotonic() - self._since > self._limit_s
+# --- one pytest process
 
 
-def _written(pid: int, output: Path) -> int:
-    """Bytes of output: what the process wrote past pytest, or into the file that pytest captures it with (Linux)."""
-    sizes = [0]
-    for path in (output, Path(f"/proc/{pid}/fd/1"), Path(f"/proc/{pid}/fd/2")):
+_ACCIDENTS = re.compile(r"(?<=\b0x)[0-9a-fA-F]{4,}|(?<= in )\d+\.\d+(?=s\b)")
+
+
+def _steady(output: str, tree: Path, temporary: Path, folder: Path) -> str:
+    """Output without the accidents of one run: the places of its trees, addresses, and how long pytest took."""
+    output = output.replace(f"{tree}{os.sep}", "").replace(str(tree), ".").replace(str(temporary), "<tmp>")
+    # The folder of the run itself, which pytest's header names for its cache.
+    output = output.replace(str(folder), "<run>")
+    return _ACCIDENTS.sub("...", output)
+
+
+def _can_fork(job: ReplayJob) -> bool:
+    return job.fork and hasattr(os, "fork") and not job.collect_only and job.temporary is None
+
+
+@dataclass
+class _Pytest:
+    """A started pytest process and its folder; with `forks` it waits after collecting for what it is told."""
+
+    job: ReplayJob
+    folder: Path
+    temporary: Path
+    token: str
+    popen: subprocess.Popen[bytes]
+    commands: int = -1
+    answers: int = -1
+    _unread: bytes = b""
+    _ended: bool = False
+    _lines: list[dict[str, object]] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, job: ReplayJob, *, forks: bool) -> _Pytest:
+        """Raises CannotJudgeError (`no-interpreter`) when the interpreter cannot start, (`stopped`) when nothing may."""
+        if process.stopped(job.owner):
+            raise CannotJudgeError("stopped", "the gate was stopped")
+        folder = Path(tempfile.mkdtemp(prefix="r", dir=job.scratch))
+        temporary, probes = job.temporary or folder / "t", folder / "p"
+        temporary.mkdir(exist_ok=True)
+        probes.mkdir()
+        token = secrets.token_hex(8)
+        probe = f"_gate_probe_{token}"
+        own = resources.files("holdtrue_gate")
+        (probes / f"{probe}.py").write_bytes(own.joinpath("probe.py").read_bytes())
+        guarded = (str(job.tree), str(job.repository), job.first_party, str(folder / "journal.jsonl"), str(probes))
+        (probes / "sitecustomize.py").write_text(
+            own.joinpath("guard.py").read_text(encoding="utf-8") + f"\n\ninstall{guarded!a}\n", encoding="utf-8"
+        )
+        settings: dict[str, object] = {
+            "tree": str(job.tree),
+            "repository": str(job.repository),
+            "journal": str(folder / "journal.jsonl"),
+            "temporary": str(temporary),
+            "guarded": str(probes),
+            "first_party": job.first_party,
+            "ids": job.ids,
+            "prefixes": job.prefixes,
+            "exclude": job.exclude,
+            "collect_only": job.collect_only,
+            "stop_at_red": job.stop_at_red,
+        }
+        theirs: tuple[int, ...] = ()
+        ours = (-1, -1)
+        if forks:
+            told, commands = os.pipe()
+            answers, tells = os.pipe()
+            theirs, ours = (told, tells), (commands, answers)
+            settings["channel"] = theirs
+        (folder / "probe.json").write_text(json.dumps(settings), encoding="utf-8")
+        env = environment(job, probes, temporary, token) | {PROBE_VARIABLE: str(folder / "probe.json")}
+        try:
+            # A file, not a pipe: a grandchild that keeps the descriptor open cannot make us wait.
+            with (folder / "output").open("wb") as output:
+                popen = subprocess.Popen(
+                    _command(job, probe, folder),
+                    cwd=job.tree,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    pass_fds=theirs,
+                )
+        except OSError as error:
+            for descriptor in ours:
+                if descriptor >= 0:
+                    os.close(descriptor)
+            raise CannotJudgeError(
+                "no-interpreter", f"the interpreter {job.python} cannot start: {error}", "Give another with --python."
+            ) from error
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        process.enter(popen, job.owner)
+        return cls(job, folder, temporary, token, popen, *ours)
+
+    @property
+    def journal(self) -> Path:
+        """What the process itself writes down."""
+        return self.folder / "journal.jsonl"
+
+    def watch(self, journal: Path | None = None, output: Path | None = None) -> Watch:
+        """Limits of a run that begins now."""
+        return Watch(
+            self.job.limits,
+            journal or self.journal,
+            output or self.folder / "output",
+            self.popen.pid,
+            self.token,
+        )
+
+    def wait(self, watch: Watch) -> Passed | None:
+        """Until the process ends or a limit passes, which is given back."""
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.popen.wait(timeout=POLL_S)
+                return None
+            passed = watch.passed(self.popen.pid)
+            if passed is not None or process.stopped(self.job.owner):
+                return passed
+
+    def answer(self, watch: Watch, pid: int) -> dict[str, object] | Passed | None:
+        """The next thing that a forking process says; a limit that passed first; or None when it ended or is stopped."""
+        while not self._lines:
+            if select.select([self.answers], [], [], POLL_S)[0]:
+                data = os.read(self.answers, 65536)
+                if not data:
+                    return None
+                *lines, self._unread = (self._unread + data).split(b"\n")
+                self._lines.extend(json.loads(line) for line in lines)
+                continue
+            if self.popen.poll() is not None or process.stopped(self.job.owner):
+                return None
+            passed = watch.passed(pid)
+            if passed is not None:
+                return passed
+        return self._lines.pop(0)
+
+    def tell(self, **command: object) -> None:
+        """A command to a forking process; that it has ended shows in its answer."""
         with contextlib.suppress(OSError):
-            sizes.append(path.stat().st_size)
-    return max(sizes)
+            os.write(self.commands, json.dumps(command).encode("ascii") + b"\n")
+
+    def end(self) -> None:
+        """Ends the process and everything that it started. May be called again."""
+        if self._ended:
+            return
+        self._ended = True
+        for name in ("commands", "answers"):
+            descriptor = getattr(self, name)
+            if descriptor >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+        process.end(self.popen, self.token)
+        process.leave(self.popen)
+
+    def record(self, watch: Watch, passed: Passed | None) -> RunRecord:
+        """What the ended process wrote down."""
+        return self.record_of(_lines(self.journal), self.popen.returncode, watch, passed)
+
+    def record_of(
+        self, lines: tuple[bytes, ...], returncode: int | None, watch: Watch, passed: Passed | None
+    ) -> RunRecord:
+        """The record of a run that has ended."""
+        record = journal.read(lines)
+        record.lines = lines
+        record.returncode = returncode
+        record.timed_out = passed is not None and passed.time
+        record.ended_for = passed.reason if passed is not None else ""
+        record.seconds = watch.seconds
+        output = process.tail(watch.output) or process.tail(self.folder / "output")
+        record.output = _steady(output, self.job.tree, self.temporary, self.folder)
+        record.sources = excerpt.of(record, self.job.tree)
+        return record
+
+    def remove(self) -> None:
+        """Removes its folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _descendants(token: str) -> list[int]:
-    """Processes that carry the replay's mark, wherever they moved (Linux; elsewhere the process group has to do)."""
-    name, mark = f"{TOKEN_NAME}=".encode(), token.encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            if any(variable.startswith(name) and mark in variable for variable in variables):
-                found.append(int(entry.name))
-    return found
-
-
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(OSError):
-        if sys.platform == "win32":
-            os.kill(group, signal.SIGTERM)
-        else:
-            os.killpg(group, signal.SIGKILL)
-
-
-def _end(process: subprocess.Popen[bytes], token: str) -> None:
-    _kill_group(process.pid)
-    # A child that called setsid is no longer in the group; it may fork while we look, hence the rounds.
-    for _ in range(5):
-        left = [pid for pid in _descendants(token) if pid != process.pid]
-        if not left:
-            break
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.Signals(9))
-        time.sleep(0.01)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=10)
-
-
-def stop_all() -> None:
-    """Ends every replay of this process at once and refuses new ones: for Ctrl-C, before the trees are removed."""
-    _stopping.set()
-    with _live_lock:
-        for group in _live:
-            _kill_group(group)
-
-
-def allow() -> None:
-    """Lets replays start again after `stop_all`."""
-    _stopping.clear()
+def _lines(path: Path) -> tuple[bytes, ...]:
+    return tuple(path.read_bytes().splitlines()) if path.exists() else ()
 
 
 def _once(job: ReplayJob) -> RunRecord:
     """One process. Raises CannotJudgeError when the interpreter cannot start."""
-    folder = Path(tempfile.mkdtemp(prefix="r", dir=job.scratch))
-    temporary = job.temporary or folder / "t"
-    temporary.mkdir(exist_ok=True)
-    token = secrets.token_hex(8)
-    probe = f"_gate_probe_{token}"
-    journal_path, output_path = folder / "journal.jsonl", folder / "output"
-    (temporary / f"{probe}.py").write_bytes(resources.files("holdtrue_gate").joinpath("probe.py").read_bytes())
-    settings = {
-        "tree": str(job.tree),
-        "repository": str(job.repository),
-        "journal": str(journal_path),
-        "first_party": job.first_party,
-        "ids": job.ids,
-        "prefixes": job.prefixes,
-        "exclude": job.exclude,
-        "collect_only": job.collect_only,
-        "stop_at_red": job.stop_at_red,
-    }
-    (folder / "probe.json").write_text(json.dumps(settings), encoding="utf-8")
-    env = environment(job, temporary, token) | {PROBE_VARIABLE: str(folder / "probe.json")}
-    started = time.monotonic()
-    ended_for = ""
-    # A file, not a pipe: a grandchild that keeps the descriptor open cannot make us wait.
-    with output_path.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                _command(job, probe, folder),
-                cwd=job.tree,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise CannotJudgeError(
-                "no-interpreter", f"the interpreter {job.python} cannot start: {error}", "Give another with --python."
-            ) from error
-    with _live_lock:
-        _live.add(process.pid)
+    pytest = _Pytest.start(job, forks=False)
     try:
-        clock = _Clock(journal_path, job.node_limit_s)
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=POLL_S)
-                break
-            if clock.late():
-                ended_for = f"did not end within {job.node_limit_s:g} s"
-            elif time.monotonic() - started > job.run_limit_s:
-                ended_for = f"was at work when the replay's limit of {job.run_limit_s:g} s passed"
-            elif _written(process.pid, output_path) > OUTPUT_LIMIT_BYTES:
-                ended_for = f"wrote more than {OUTPUT_LIMIT_BYTES // 2**20} MiB"
-            if ended_for:
-                break
-            if _stopping.is_set():
-                break
+        watch = pytest.watch()
+        passed = pytest.wait(watch)
     finally:
-        _end(process, token)
-        with _live_lock:
-            _live.discard(process.pid)
-    lines = journal_path.read_bytes().splitlines() if journal_path.exists() else []
-    record = journal.read(lines)
-    record.returncode = process.returncode
-    record.timed_out = bool(ended_for)
-    record.ended_for = ended_for
-    record.seconds = time.monotonic() - started
-    record.output = _tail(output_path)
-    shutil.rmtree(folder, ignore_errors=True)
+        pytest.end()
+    record = pytest.record(watch, passed)
+    pytest.remove()
     return record
 
 
@@ -310,18 +430,167 @@ def run(job: ReplayJob) -> ReplayResult:
     does while collecting, each file is. Raises CannotJudgeError (`no-interpreter`) when the interpreter cannot start;
     every other fault is part of the record.
     """
-    record = _once(job)
+    return _completed(job, _once(job))
+
+
+def _completed(job: ReplayJob, record: RunRecord) -> ReplayResult:
+    """The result of a first record, with what has to be run by itself after it."""
     alone: dict[str, RunRecord] = {}
+    if not job.rerun:
+        return ReplayResult(record, alone)
     if record.started and not record.collection_done and len(job.files) > 1:
         for file in job.files:
-            if not _stopping.is_set():
+            if not process.stopped(job.owner):
                 own = run(replace(job, files=(file,)))
                 alone |= {file: own.record} | own.alone
     elif not job.collect_only and (record.open_node is not None or record.session_exit is None):
         for id_ in record.unfinished:
-            if not _stopping.is_set():
-                alone[id_] = _once(replace(job, files=(id_.partition("::")[0],), ids=(id_,), prefixes=(), exclude=()))
+            if not process.stopped(job.owner):
+                alone[id_] = _once(_narrowed(job, (id_,)))
     return ReplayResult(record, alone)
+
+
+def _narrowed(job: ReplayJob, ids: tuple[str, ...]) -> ReplayJob:
+    files = tuple(dict.fromkeys(id_.partition("::")[0] for id_ in ids))
+    return replace(job, files=files, ids=ids, prefixes=(), exclude=())
+
+
+# --- several rounds
+
+
+def rounds(job: ReplayJob, course: Course) -> list[ReplayResult]:
+    """Runs the chosen tests once, and then as often and in the way that `course` says. Raises as `run` does."""
+    if not _can_fork(job):
+        return _in_processes(job, course, [run(job)])
+    pytest = _Pytest.start(job, forks=True)
+    try:
+        watch = pytest.watch()
+        answer = pytest.answer(watch, pytest.popen.pid)
+        if isinstance(answer, dict) and answer.get("ready") and _unsafe(pytest) is None:
+            forks = _Forks(pytest)
+            if forks.possible:
+                return forks.rounds(course)
+        passed = answer if isinstance(answer, Passed) else None
+        if isinstance(answer, dict):
+            pytest.tell(go="on")
+        if passed is None:
+            passed = pytest.wait(watch)
+    finally:
+        pytest.end()
+    record = pytest.record(watch, passed)
+    pytest.remove()
+    return _in_processes(job, course, [_completed(job, record)])
+
+
+def _in_processes(job: ReplayJob, course: Course, done: list[ReplayResult]) -> list[ReplayResult]:
+    while not process.stopped(job.owner) and (step := course.next(done)) is not None:
+        if not step.apart:
+            done.append(replace(run(_narrowed(job, step.ids)), asked=step.ids))
+            continue
+        units: dict[str, list[str]] = {}
+        for id_ in step.ids:
+            units.setdefault(id_ if len(step.ids) <= _ALONE_PROCESSES else id_.partition("[")[0], []).append(id_)
+        alone: dict[str, RunRecord] = {}
+        for ids in units.values():
+            if not process.stopped(job.owner):
+                result = run(_narrowed(job, tuple(ids)))
+                alone |= {id_: result.record_of(id_) for id_ in ids}
+        done.append(ReplayResult(RunRecord(), alone, apart=True, asked=step.ids))
+    return done
+
+
+def _unsafe(pytest: _Pytest) -> str | None:
+    """Why a process that says it could fork should not: collecting has left something running beside it."""
+    others = [pid for pid in process.descendants(pytest.token) if pid != pytest.popen.pid]
+    return f"{len(others)} processes were started while collecting" if others else None
+
+
+class _Forks:
+    """The rounds of one pytest process that has collected and forks a child for each."""
+
+    def __init__(self, pytest: _Pytest) -> None:
+        self._pytest, self._job = pytest, pytest.job
+        self._collected = tuple(line for line in _lines(pytest.journal) if not line.startswith(b'{"e": "collected"'))
+        self._number = 0
+        self._kept = pytest.folder / "t0"
+        self.possible = self._keep_temporary()
+
+    def _keep_temporary(self) -> bool:
+        """What collecting left in the temporary folder is there again for each child."""
+        try:
+            if any(self._pytest.temporary.iterdir()):
+                shutil.copytree(self._pytest.temporary, self._kept, symlinks=True)
+        except (OSError, shutil.Error):
+            return False
+        return True
+
+    def _renew(self) -> None:
+        """The same folders under the same names, as collecting left them."""
+        for entry in self._pytest.temporary.iterdir():
+            _remove(entry)
+        if self._kept.exists():
+            shutil.copytree(self._kept, self._pytest.temporary, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(self._pytest.folder / "cache", ignore_errors=True)
+
+    def rounds(self, course: Course) -> list[ReplayResult]:
+        """Every round, the first too."""
+        done = [self._together(None)]
+        while not process.stopped(self._job.owner) and (step := course.next(done)) is not None:
+            if step.apart:
+                alone = {id_: self._child((id_,)) for id_ in step.ids if not process.stopped(self._job.owner)}
+                done.append(ReplayResult(RunRecord(), alone, apart=True, forked=True, asked=step.ids))
+            else:
+                done.append(self._together(step.ids))
+        self._pytest.end()
+        self._pytest.remove()
+        return done
+
+    def _together(self, ids: tuple[str, ...] | None) -> ReplayResult:
+        record = self._child(ids)
+        alone: dict[str, RunRecord] = {}
+        if record.open_node is not None or record.session_exit is None:
+            for id_ in record.unfinished:
+                if not process.stopped(self._job.owner):
+                    alone[id_] = self._child((id_,))
+        return ReplayResult(record, alone, forked=True, asked=ids or ())
+
+    def _child(self, ids: tuple[str, ...] | None) -> RunRecord:
+        """One forked run of the ids (None: of all that were collected)."""
+        pytest = self._pytest
+        if self._number:
+            self._renew()
+        self._number += 1
+        journal_path, output = pytest.folder / f"journal{self._number}.jsonl", pytest.folder / f"output{self._number}"
+        pytest.tell(run=self._number, journal=str(journal_path), output=str(output), ids=ids)
+        watch = pytest.watch(journal_path, output)
+        answer = pytest.answer(watch, pytest.popen.pid)
+        pid = answer.get("forked") if isinstance(answer, dict) else None
+        status: int | None = None
+        passed: Passed | None = None
+        if isinstance(pid, int):
+            told = pytest.answer(watch, pid)
+            if isinstance(told, Passed):
+                passed = told
+                process.kill_group(pid)
+                process.end_descendants(pytest.token, pytest.popen.pid)
+                told = pytest.answer(pytest.watch(journal_path, output), pytest.popen.pid)
+            # Whatever the run left behind must not be there for the next.
+            process.kill_group(pid)
+            process.end_descendants(pytest.token, pytest.popen.pid)
+            if isinstance(told, dict) and isinstance(told.get("ended"), int):
+                status = int(str(told["ended"]))
+        return pytest.record_of((*self._collected, *_lines(journal_path)), status, watch, passed)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+# --- which interpreter
 
 
 def find_python(root: Path, given: Path | None) -> Path:

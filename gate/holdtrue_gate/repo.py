@@ -8,13 +8,17 @@ runs on that way, and an interrupted gate leaves nothing behind in the repositor
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from holdtrue_gate.errors import CannotJudgeError, GateError, UsageError
@@ -23,6 +27,7 @@ GIT_LIMIT_S = 120.0
 EMPTY_MODES = {"160000"}
 LINK_MODE = "120000"
 EXECUTABLE_MODE = "100755"
+_SUBMODULE = re.compile(r'\[submodule "(.+)"\]')
 
 # Answers must not depend on the user's settings, and no program of theirs may run.
 _NEUTRAL = (
@@ -86,6 +91,8 @@ def clean_environment() -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_NO_LAZY_FETCH": "1",
+        # A graft would give a commit other parents than it names.
+        "GIT_GRAFT_FILE": os.devnull,
         "GIT_PAGER": "cat",
         "LC_ALL": "C",
     }
@@ -102,7 +109,8 @@ class Repository:
         self._directory = directory
         try:
             answer = self._git(
-                "rev-parse", "--show-toplevel", "--show-prefix", "--absolute-git-dir", "--is-shallow-repository"
+                *("rev-parse", "--show-toplevel", "--show-prefix", "--absolute-git-dir", "--is-shallow-repository"),
+                "--git-common-dir",
             ).decode()
         except GateError as error:
             raise UsageError(
@@ -110,12 +118,16 @@ class Repository:
                 f"{directory} is not inside a git work tree: {error.message}",
                 "Run in a clone, or give its folder with -C.",
             ) from error
-        top, here, git_directory, shallow = [*answer.split("\n"), "", "", "", ""][:4]
+        top, here, git_directory, shallow, common = [*answer.split("\n"), "", "", "", "", ""][:5]
         self.root = Path(top)
         self.git_directory = Path(git_directory)
         self.is_shallow = shallow == "true"
+        # Relative to where git ran; of a linked work tree it is that of the main one.
+        self._common_directory = Path(directory, common)
+        self._parts: dict[Path, Repository] = {}
         self.prefix = self._project_prefix(here)
         self._batch: subprocess.Popen[bytes] | None = None
+        self._held: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     def _project_prefix(self, here: str) -> str:
@@ -130,13 +142,13 @@ class Repository:
         settings = [part for setting in _NEUTRAL for part in ("-c", setting)]
         return ["git", "--no-pager", *settings, "-C", str(self._directory), *arguments]
 
-    def _git(self, *arguments: str) -> bytes:
+    def _git(self, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
         try:
             done = subprocess.run(
                 self._command(*arguments),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                env=self._environment,
+                env=self._environment | dict(variables or {}),
                 timeout=GIT_LIMIT_S,
                 check=False,
             )
@@ -151,8 +163,21 @@ class Repository:
             raise CannotJudgeError("git-failed", f"git {arguments[0]}: {text or f'exit {done.returncode}'}")
         return done.stdout
 
+    def ask(self, *arguments: str) -> bytes:
+        """What a git command that only reads prints, under neutral settings. Raises CannotJudgeError when it fails."""
+        return self._git(*arguments)
+
+    def index(self, file: Path | None = None) -> bytes:
+        """The rows of `git ls-files --stage -z` for the whole index, or for another index file. Raises CannotJudgeError."""
+        arguments = ("ls-files", "--stage", "-z", "--full-name", "--", ":/")
+        if file is None:
+            return self._git(*arguments)
+        return self._git(*arguments, variables={"GIT_INDEX_FILE": os.fspath(file)})
+
     def close(self) -> None:
         """Ends the reader of objects."""
+        for part in self._parts.values():
+            part.close()
         with self._lock:
             batch, self._batch = self._batch, None
         if batch is not None:
@@ -229,16 +254,14 @@ class Repository:
         return True
 
     def commits(self, revision: str) -> list[str]:
-        """The commits that a revision or a range A..B means, oldest first; a range leaves merges out. Raises UsageError."""
+        """The commits that a revision or a range A..B means, oldest first, merges among them. Raises UsageError."""
         if ".." not in revision:
             return [self.resolve(revision)]
         if "..." in revision:
             raise UsageError("bad-revision", f"{revision!r}: symmetric ranges are not judged", "Use A..B.")
         low, _, high = revision.partition("..")
         low_sha, high_sha = self.resolve(low or "HEAD"), self.resolve(high or "HEAD")
-        found = (
-            self._git("rev-list", "--reverse", "--topo-order", "--no-merges", high_sha, f"^{low_sha}").decode().split()
-        )
+        found = self._git("rev-list", "--reverse", "--topo-order", high_sha, f"^{low_sha}").decode().split()
         if not found and self._git("rev-list", "--max-count=1", low_sha, f"^{high_sha}").strip():
             # Swapped ends would otherwise be a pass that nobody meant.
             raise UsageError(
@@ -273,6 +296,30 @@ class Repository:
         found = self._object(sha)
         return found is not None and found[0] == "commit" and self._object(self.commit(sha).tree) is not None
 
+    def merge_base(self, one: str, other: str) -> str | None:
+        """A best common ancestor of two commits, None without one."""
+        try:
+            found = self._git("merge-base", "--end-of-options", one, other).decode().split()
+        except CannotJudgeError as error:
+            if error.code != "git-failed":
+                raise
+            return None  # git says so by its exit status alone
+        return found[0] if found else None
+
+    def merged(self, base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
+        """The three-way merge that git makes of a text; None where it has a conflict. Nothing is written into the
+        repository."""
+        with tempfile.TemporaryDirectory(prefix="gate-merge-") as folder:
+            files = [Path(folder) / name for name in ("ours", "base", "theirs")]
+            for file, data in zip(files, (ours, base, theirs), strict=True):
+                file.write_bytes(data)
+            try:
+                return self._git("merge-file", "-p", *map(str, files))
+            except CannotJudgeError as error:
+                if error.code != "git-failed":
+                    raise
+                return None
+
     # --- contents
 
     def listing(self, sha: str) -> dict[str, Entry]:
@@ -285,8 +332,25 @@ class Repository:
                 found[os.fsdecode(path)] = Entry(mode, blob)
         return found
 
+    def hold(self, data: bytes) -> str:
+        """Gives bytes that no commit has the id that git would give them, for a listing of the gate's own.
+
+        They stay in memory: nothing is written into the repository.
+        """
+        # 64 digits: a repository with SHA-256 ids.
+        digest = hashlib.sha256 if self._long_ids else hashlib.sha1
+        sha = digest(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+        self._held[sha] = data
+        return sha
+
+    @cached_property
+    def _long_ids(self) -> bool:
+        return len(self._git("rev-parse", "HEAD").strip()) == 64
+
     def blob(self, sha: str) -> bytes:
         """The bytes of a file. Raises CannotJudgeError when this clone does not have them (a partial clone)."""
+        if sha in self._held:
+            return self._held[sha]
         found = self._object(sha)
         if found is None or found[0] != "blob":
             raise CannotJudgeError(
@@ -303,12 +367,47 @@ class Repository:
             return None
         return self.blob(entry.sha)
 
-    def write_tree(self, listing: Listing, target: Path) -> None:
+    # --- submodules
+
+    @classmethod
+    def _inner(cls, git_directory: Path) -> Repository:
+        """The objects of a submodule, wherever git keeps them: no work tree is looked at."""
+        made = cls.__new__(cls)
+        made._environment = clean_environment() | {"GIT_DIR": str(git_directory)}
+        made._directory = made.root = git_directory
+        made.git_directory = made._common_directory = git_directory
+        made.is_shallow, made.prefix = False, ""
+        made._parts, made._held, made._batch, made._lock = {}, {}, None, threading.Lock()
+        return made
+
+    def _submodule(self, listing: Listing, path: str, sha: str) -> Repository:
+        """The repository of a submodule, as far as this clone holds it. Raises CannotJudgeError (`overlay-failed`)."""
+        name = _submodule_names(self.text(listing, ".gitmodules")).get(path, path)
+        homes = [folder / "modules" / name for folder in (self.git_directory, self._common_directory)]
+        # A submodule of an old git, or one that was added by hand, keeps its objects in its own folder.
+        own = self.root / path / ".git"
+        for home in [*homes, own]:
+            safe = ".." not in home.parts and (home / "objects").is_dir()
+            if not safe:
+                continue
+            part = self._parts.get(home) or self._inner(home)
+            self._parts[home] = part
+            if part.has_commit(sha):
+                return part
+        raise CannotJudgeError(
+            "overlay-failed",
+            f"the submodule {path!r} at {sha[:12]} is not in this clone",
+            "Fetch it (`git submodule update --init`), then check again; or name its folder in `ignored` of "
+            "[tool.gate] when no test needs it.",
+        )
+
+    def write_tree(self, listing: Listing, target: Path, spare: Callable[[str], bool] = lambda _path: False) -> None:
         """Writes a listing as files into the new folder `target`.
 
-        Byte-code caches that someone committed are left out: they could answer for other source. Raises
-        CannotJudgeError with
-        `overlay-failed` when two paths cannot both exist, or a path would leave `target`.
+        Byte-code caches that someone committed are left out: they could answer for other source. A submodule is filled
+        from the objects that this clone holds of it; it may stay empty where `spare` says that its path cannot matter.
+        Raises CannotJudgeError with `overlay-failed` when it cannot be filled, when two paths cannot both exist, or when a
+        path would leave `target`.
         """
         check_paths(listing)
         target.mkdir(parents=True)
@@ -324,7 +423,7 @@ class Repository:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 made.add(folder)
             if entry.mode in EMPTY_MODES:
-                Path(full).mkdir(exist_ok=True)
+                self._write_submodule(listing, path, entry.sha, Path(full), spare)
             elif entry.mode == LINK_MODE:
                 links.append((full, os.fsdecode(self.blob(entry.sha))))
             else:
@@ -336,6 +435,34 @@ class Repository:
         # Links come last, so that no file was ever written through one.
         for full, points_to in links:
             Path(full).symlink_to(points_to)
+
+    def _write_submodule(
+        self, listing: Listing, path: str, sha: str, target: Path, spare: Callable[[str], bool]
+    ) -> None:
+        try:
+            part = self._submodule(listing, path, sha)
+        except CannotJudgeError:
+            if not spare(path):
+                raise
+            target.mkdir(exist_ok=True)
+            return
+        if target.is_dir():
+            target.rmdir()
+        part.write_tree(part.listing(sha), target, lambda inner: spare(f"{path}/{inner}"))
+
+
+def _submodule_names(source: bytes | None) -> dict[str, str]:
+    """The names of submodules by path, as `.gitmodules` tells them."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in (source or b"").decode("utf-8", "replace").splitlines():
+        section = _SUBMODULE.fullmatch(line.strip())
+        if section is not None:
+            name = section.group(1)
+        key, equals, value = line.partition("=")
+        if equals and key.strip() == "path" and name:
+            found[value.strip().strip('"')] = name
+    return found
 
 
 def check_paths(listing: Iterable[str]) -> None:

@@ -3,24 +3,29 @@
 A planted bug is caught when, in every entry of its `caught_by`, at least one test that passes without the patch fails with
 it in an assertion of its own. An ImportError, a broken fixture, a hang or an assertion of the product is not a catch: a
 test that fails for such a reason says nothing about the promise. What could not be tried is `cannot-judge`, never caught.
+A sample tries one planted bug of each invariant; which one, the commit or a seed decides.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdtrue_gate import patches, workcopy
+from holdtrue_gate import patches, process, treedigest, workcopy
 from holdtrue_gate.project import Project
 from holdtrue_gate.replay import ReplayJob
 from holdtrue_gate.replay import run as replay
 from holdtrue_gate.repo import Repository, remove_tree
 from holdtrue_gate.spec import Sabotage, Spec, find, load
 from holdtrue_gate.trace import selects
+from holdtrue_gate.treedigest import Subject
 from holdtrue_gate.verdict import Layout, Reading, Verdict, read_run
 
 SCHEMA = "holdtrue.gate.sabotage/1"
@@ -78,11 +83,37 @@ def result(outcomes: list[Outcome]) -> str:
     return "pass" if states == {CAUGHT} else "cannot-judge"
 
 
-def as_dict(outcomes: list[Outcome]) -> dict[str, object]:
+@dataclass(frozen=True)
+class Sample:
+    """One planted bug of each invariant, by `seed`: a number given, else the commit, else the digest of the files. `of`
+    is how many there are in all, and is known once the specs are read."""
+
+    seed: str = ""
+    of: int = 0
+
+    def as_dict(self) -> dict[str, object]:
+        return {"seed": self.seed, "of": self.of}
+
+
+def pick(planted: Sequence[tuple[Spec, Sabotage]], seed: str) -> list[tuple[Spec, Sabotage]]:
+    """One bug of each spec, the same for the same seed; over many seeds each of them. Pure."""
+    bugs: dict[str, list[tuple[Spec, Sabotage]]] = {}
+    for spec, bug in planted:
+        bugs.setdefault(spec.id, []).append((spec, bug))
+    return [found[_number(f"{seed}\0{id_}") % len(found)] for id_, found in bugs.items()]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def as_dict(outcomes: list[Outcome], subject: Subject | None = None, sample: Sample | None = None) -> dict[str, object]:
     """What `--json` prints."""
     return {
         "schema": SCHEMA,
         "result": result(outcomes),
+        "subject": subject.as_dict() if subject else None,
+        "sample": sample.as_dict() if sample else None,
         "sabotage": [outcome.as_dict() for outcome in outcomes],
     }
 
@@ -158,25 +189,51 @@ def run(
     *,
     revision: str | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
+    seen: Callable[[Subject], None] = lambda _subject: None,
+    sample: Sample | None = None,
+    sampled: Callable[[Sample], None] = lambda _sample: None,
+    jobs: int = 1,
 ) -> list[Outcome]:
     """Try every planted bug of the invariants named (of all, when none is), first all their tests without any patch.
 
-    Specs, patches, tests and product all come from one copy: of the working tree, or of a commit. Raises GateError.
+    Specs, patches, tests and product all come from one copy: of the working tree, or of a commit; `seen` is told which.
+    With `sample` one bug of each invariant is tried; `sampled` is told by which seed and of how many. `jobs` bugs are
+    tried at a time: where tests measure time, or race on purpose, others beside them can change what they do.
+    Raises GateError.
     """
     with _copies(project, revision) as (pristine, scratch):
+        subject = treedigest.subject(project.root, pristine.root, revision)
+        seen(subject)
         specs = load(pristine.root)
         chosen = [find(specs, id_) for id_ in ids] or specs
         planted = [(spec, bug) for spec in chosen for bug in spec.sabotage]
+        if sample is not None:
+            seed = sample.seed or subject.commit or subject.sha256
+            sampled(Sample(seed, len(planted)))
+            planted = pick(planted, seed)
         steps = len(planted) + 1
         progress(Progress("the tests without any patch", 0, steps))
         without = _without_patch(pristine, scratch, [entry for _, bug in planted for entry in bug.caught_by])
-        outcomes: list[Outcome] = []
-        for step, (spec, bug) in enumerate(planted, start=1):
+        owner = secrets.token_hex(8)
+
+        def attempt(step: int, spec: Spec, bug: Sabotage) -> Outcome:
             progress(Progress(f"{spec.id} {bug.name}", step, steps))
             started = time.monotonic()
-            outcome = _try(pristine, scratch, spec, bug, without)
-            outcomes.append(replace(outcome, seconds=time.monotonic() - started))
-        return outcomes
+            outcome = _try(pristine, scratch / str(step), spec, bug, without, owner)
+            return replace(outcome, seconds=time.monotonic() - started)
+
+        tasks = [(step, spec, bug) for step, (spec, bug) in enumerate(planted, start=1)]
+        if jobs == 1:
+            return [attempt(*task) for task in tasks]
+        with ThreadPoolExecutor(jobs) as executor:
+            futures = [executor.submit(attempt, *task) for task in tasks]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                process.stop(owner)
+                for future in futures:
+                    future.cancel()
+                raise
 
 
 def read(job: ReplayJob, layout: Layout) -> dict[str, Reading]:
@@ -199,7 +256,7 @@ def _without_patch(pristine: Project, scratch: Path, entries: list[str]) -> dict
         remove_tree(tree)
 
 
-def _try(pristine: Project, scratch: Path, spec: Spec, bug: Sabotage, without: Readings) -> Outcome:
+def _try(pristine: Project, scratch: Path, spec: Spec, bug: Sabotage, without: Readings, owner: str) -> Outcome:
     patch = pristine.root / bug.patch
     doubt = f"there is no file {bug.patch}" if not patch.is_file() else baseline_doubt(bug, without)
     if not doubt:
@@ -208,17 +265,18 @@ def _try(pristine: Project, scratch: Path, spec: Spec, bug: Sabotage, without: R
     if doubt:
         return Outcome(spec.id, bug.name, CANNOT_JUDGE, why=doubt)
     tree = scratch / "patched"
+    scratch.mkdir()
     workcopy.copy_of_copy(pristine.root, tree)
     try:
         reason = patches.apply(tree, patch)
         if reason:
             return Outcome(spec.id, bug.name, CANNOT_JUDGE, why=f"{bug.patch} does not apply: {reason}")
         green = tuple(dict.fromkeys(node for entry in bug.caught_by for node in _green(entry, without)))
-        job = replace(pristine.job(tree, scratch, bug.caught_by), prefixes=(), ids=green)
+        job = replace(pristine.job(tree, scratch, bug.caught_by), prefixes=(), ids=green, owner=owner)
         under = _under_patch(job, pristine.layout, one_is_enough=len(bug.caught_by) == 1)
         return judge(spec, bug, without, under)
     finally:
-        remove_tree(tree)
+        remove_tree(scratch)
 
 
 def _under_patch(job: ReplayJob, layout: Layout, *, one_is_enough: bool) -> dict[str, Reading]:

@@ -1,35 +1,27 @@
-"""The commands about the book of invariants: trace, book, show, sabotage, findings.
+"""The commands about the book of invariants: trace, book, show, sabotage.
 
 They parse options, ask the rooms, and print; no rule lives here. `COMMANDS` is what the command line adds.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdtrue_gate import book, findings, sabotage, spec, trace, tracing
-from holdtrue_gate.errors import EXIT_CANNOT_JUDGE, EXIT_NO, EXIT_PASS, CannotJudgeError, UsageError
+from holdtrue_gate import book, sabotage, spec, trace, tracing
+from holdtrue_gate.errors import UsageError
 from holdtrue_gate.options import directory_option, guarded, json_option, report_option
+from holdtrue_gate.output import MARKS, Reports, emit, exit_with, interruptible, line
 from holdtrue_gate.project import Project
+from holdtrue_gate.treedigest import Subject
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-Reports = tuple[tuple[str, Path], ...]
-
-_EXIT = {"pass": EXIT_PASS, "fail": EXIT_NO, "cannot-judge": EXIT_CANNOT_JUDGE}
-_MARKS = {"pass": "[green]pass[/]", "fail": "[red]fail[/]", "cannot-judge": "[yellow]cannot judge[/]"}
-_REPORT_WIDTH = 120
 
 
 @click.command("trace")
@@ -52,12 +44,12 @@ def trace_command(with_run: bool, stamps: tuple[str, ...], directory: Path, as_j
         for one in chosen:
             spec.stamp(project.root, one)
         data = {"schema": trace.SCHEMA, "stamped": [{"id": one.id, "sha256": one.fingerprint} for one in chosen]}
-        _emit(data, lambda console: _print_stamps(console, chosen), as_json, reports)
+        emit(data, lambda console: _print_stamps(console, chosen), as_json, reports)
         return
-    with _interruptible():
+    with interruptible():
         traced = tracing.run(project, specs, with_run=with_run)
-    _emit(traced.as_dict(), lambda console: _print_trace(console, traced), as_json, reports)
-    _exit(traced.trace.result)
+    emit(traced.as_dict(), lambda console: _print_trace(console, traced), as_json, reports)
+    exit_with(traced.trace.result)
 
 
 @click.command("book")
@@ -91,8 +83,8 @@ def book_command(check: bool, directory: Path, as_json: bool) -> None:
         else:
             console.print(f"{book.FILE}: {'written' if changed else 'is what the specs say'}.", markup=False)
 
-    _emit(data, show, as_json, ())
-    _exit(result)
+    emit(data, show, as_json, ())
+    exit_with(result)
 
 
 @click.command("show")
@@ -113,86 +105,67 @@ def show_command(invariant: str, directory: Path, as_json: bool) -> None:
             for point in one.failpoints
         ],
     }
-    _emit(data, lambda console: _print_spec(console, one, data), as_json, ())
+    emit(data, lambda console: _print_spec(console, one, data), as_json, ())
 
 
 @click.command("sabotage")
 @click.argument("invariants", metavar="[INV]...", nargs=-1)
 @click.option("--rev", "revision", metavar="REV", help="Judge this commit (default: the working tree, as it is now).")
+@click.option("--sample", "sample", is_flag=True, help="Try one planted bug of each invariant, chosen by the commit.")
+@click.option("--seed", "seed", type=int, metavar="N", help="Choose the sample by this number instead.")
+@click.option(
+    "-j",
+    "--jobs",
+    "jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Planted bugs at a time.",
+)
 @directory_option
 @json_option
 @report_option
 @guarded
 def sabotage_command(
-    invariants: tuple[str, ...], revision: str | None, directory: Path, as_json: bool, reports: Reports
+    invariants: tuple[str, ...],
+    revision: str | None,
+    sample: bool,
+    seed: int | None,
+    jobs: int,
+    directory: Path,
+    as_json: bool,
+    reports: Reports,
 ) -> None:
-    """Plant each bug in a private copy and require that its tests catch it with an assertion of their own."""
+    """Plant each bug in a private copy and require that its tests catch it with an assertion of their own.
+
+    With --sample one bug of each invariant is planted, another one for another commit; the seed that repeats the choice
+    is told. A release needs all of them.
+    """
+    if seed is not None and not sample:
+        raise UsageError("no-sample", "--seed chooses a sample, and there is none", "Add --sample.")
+    wanted = sabotage.Sample(str(seed) if seed is not None else "") if sample else None
     project = Project.at(directory)
-    with _interruptible(), _progress_bar() as tell:
-        outcomes = sabotage.run(project, invariants, revision=revision, progress=tell)
-    _emit(sabotage.as_dict(outcomes), lambda console: _print_sabotage(console, outcomes), as_json, reports)
-    _exit(sabotage.result(outcomes))
+    with interruptible(), _progress_bar() as tell:
+        subjects: list[Subject] = []
+        samples: list[sabotage.Sample] = []
+        outcomes = sabotage.run(
+            project,
+            invariants,
+            revision=revision,
+            progress=tell,
+            seen=subjects.append,
+            sample=wanted,
+            sampled=samples.append,
+            jobs=jobs,
+        )
+    taken = samples[0] if samples else None
+    data = sabotage.as_dict(outcomes, subjects[0], taken)
+    emit(data, lambda console: _print_sabotage(console, outcomes, taken), as_json, reports)
+    exit_with(sabotage.result(outcomes))
 
 
-@click.command("findings")
-@directory_option
-@json_option
-@guarded
-def findings_command(directory: Path, as_json: bool) -> None:
-    """List the findings of regressions/."""
-    project = Project.at(directory)
-    known = {one.id for one in spec.load(project.root)} if (project.root / spec.FOLDER).is_dir() else None
-    found = findings.load(project.root, known)
-    today = datetime.datetime.now(datetime.UTC).date()
-    data = {"schema": "holdtrue.gate.findings/1", "findings": [finding.as_dict(today) for finding in found]}
-    _emit(data, lambda console: _print_findings(console, found, today), as_json, ())
-
-
-COMMANDS: list[click.Command] = [trace_command, book_command, show_command, sabotage_command, findings_command]
-
-
-def _emit(data: dict[str, Any], show: Callable[[Console], None], as_json: bool, reports: Reports) -> None:
-    """Print the answer for a person or a program, and write the reports that were asked for."""
-    document = json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True)
-    if as_json:
-        click.echo(document)
-    else:
-        show(_console())
-    for kind, path in reports:
-        try:
-            with path.open("w", encoding="utf-8") as file:
-                if kind == "json":
-                    file.write(document + "\n")
-                else:
-                    show(_console(file))
-        except OSError as error:
-            raise UsageError(
-                "report-unwritable", f"the report {path} cannot be written: {error.strerror}", "Choose another file."
-            ) from error
-
-
-def _console(file: Any = None) -> Console:
-    # Rich costs a tenth of a second to import, which `--json` and `--help` do not have to pay.
-    from rich.console import Console
-
-    width = _REPORT_WIDTH if file is not None or not sys.stdout.isatty() else None
-    return Console(file=file, width=width, highlight=False, soft_wrap=False, emoji=False)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the replays and remove the copies, and are no answer about the project."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise CannotJudgeError("interrupted", "it was interrupted, so nothing is known", "Run it again.") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+COMMANDS: list[click.Command] = [trace_command, book_command, show_command, sabotage_command]
 
 
 @contextmanager
@@ -209,19 +182,9 @@ def _progress_bar() -> Iterator[Callable[[sabotage.Progress], None]]:
         yield lambda now: bar.update(task, description=now.message, completed=now.step, total=now.steps)
 
 
-def _exit(result: str) -> None:
-    if _EXIT[result] != EXIT_PASS:
-        raise click.exceptions.Exit(_EXIT[result])
-
-
-def _line(console: Console, text: str) -> None:
-    """One line exactly as it is: not wrapped, so that it can be searched, and with no markup read into it."""
-    console.print(text, markup=False, soft_wrap=True)
-
-
 def _print_stamps(console: Console, chosen: list[spec.Spec]) -> None:
     for one in chosen:
-        _line(console, f"{one.id}: stamped as reviewed ({one.fingerprint[:12]}).")
+        line(console, f"{one.id}: stamped as reviewed ({one.fingerprint[:12]}).")
 
 
 def _print_trace(console: Console, traced: tracing.Traced) -> None:
@@ -229,17 +192,17 @@ def _print_trace(console: Console, traced: tracing.Traced) -> None:
     for heading, remarks in (("problem", found.problems), ("unknown", found.unknown), ("warning", found.warnings)):
         for remark in remarks:
             about = f" {remark.invariant}" if remark.invariant else ""
-            _line(console, f"{heading}: {remark.code}{about}: {remark.message}")
-    _line(console, traced.summary)
-    console.print(f"gate trace: {_MARKS[found.result]}")
+            line(console, f"{heading}: {remark.code}{about}: {remark.message}")
+    line(console, traced.summary)
+    console.print(f"gate trace: {MARKS[found.result]}")
 
 
-def _print_sabotage(console: Console, outcomes: list[sabotage.Outcome]) -> None:
+def _print_sabotage(console: Console, outcomes: list[sabotage.Outcome], sample: sabotage.Sample | None = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
     if not outcomes:
-        _line(console, "No bug is planted here: add a [[sabotage]] to the spec.")
+        line(console, "No bug is planted here: add a [[sabotage]] to the spec.")
     else:
         table = Table("INV", "planted bug", "caught by", "s")
         table.columns[2].overflow = "fold"
@@ -250,25 +213,10 @@ def _print_sabotage(console: Console, outcomes: list[sabotage.Outcome]) -> None:
                 lines.append(f"{outcome.status.replace('-', ' ').upper()}: {outcome.why}")
             table.add_row(outcome.invariant, outcome.bug, Text("\n".join(lines)), f"{outcome.seconds:.1f}")
         console.print(table)
+    if sample is not None:
+        line(console, f"A sample: {len(outcomes)} of {sample.of} planted bugs, by the seed {sample.seed}.")
     caught = sum(outcome.status == sabotage.CAUGHT for outcome in outcomes)
-    console.print(f"gate sabotage: {_MARKS[sabotage.result(outcomes)]}, {caught} of {len(outcomes)} caught")
-
-
-def _print_findings(console: Console, found: list[findings.Finding], today: datetime.date) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    if not found:
-        _line(console, "No findings.")
-        return
-    table = Table("id", "status", "category", "severity", "invariant", "title")
-    for finding in found:
-        status = finding.status
-        if finding.expiry is not None:
-            status = "expired" if finding.is_expired(today) else f"accepted until {finding.expiry}"
-        row = [finding.id, status, finding.category, finding.severity, finding.invariant or "", finding.title]
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    console.print(f"gate sabotage: {MARKS[sabotage.result(outcomes)]}, {caught} of {len(outcomes)} caught")
 
 
 def _print_spec(console: Console, one: spec.Spec, data: dict[str, Any]) -> None:
@@ -284,7 +232,7 @@ def _print_spec(console: Console, one: spec.Spec, data: dict[str, Any]) -> None:
 
     def lines(entries: list[str]) -> None:
         for entry in entries or ["nothing yet"]:
-            _line(console, f"  {entry}")
+            line(console, f"  {entry}")
 
     console.print(Text(f"{one.id}: {one.name}", style="bold cyan"))
     prose(one.statement)

@@ -70,6 +70,36 @@ def names(source: bytes | None) -> frozenset[str]:
     return frozenset(found)
 
 
+_VERSION = re.compile(r"(?i)_*(?:[a-z0-9_]*_)?version(?:_info)?_*")
+
+
+def _values(source: bytes | None) -> dict[str, str] | None:
+    """Every statement of a module: constants by their name, the rest under its own text."""
+    if source is None:
+        return None
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    found: dict[str, str] = {}
+    for statement in module.body:
+        targets = list(_targets(statement))
+        text = ast.dump(statement)
+        found[targets[0] if len(targets) == 1 else text] = text
+    return found
+
+
+def versions(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> frozenset[str]:
+    """Names of the version constants, when new values of them are all that a product change is; else nothing."""
+    changed: set[str] = set()
+    for before, after in pairs:
+        old, new = _values(before), _values(after)
+        if old is None or new is None or old.keys() != new.keys():
+            return frozenset()
+        changed |= {name for name in old if old[name] != new[name]}
+    return frozenset(changed) if all(_VERSION.fullmatch(name) for name in changed) else frozenset()
+
+
 def added(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> frozenset[str]:
     """Names in the new sources and in none of the old ones; each pair is (old, new) of one changed file."""
     old: set[str] = set()

@@ -10,7 +10,7 @@ test uses -> `missing-api` or `environment`; 6. an assertion whose last own fram
 the product -> `product-assertion`; 7. a declared exception -> `declared-exception`; in setup or teardown ->
 `fixture-error`; else -> `undeclared-exception`; 8. green at the parent -> `vacuous`; 9. different verdicts over the
 runs -> `flaky`, or `own-probabilistic` when a rate was declared and reached; 10. an own assertion that only looks for a
-new name, or whose test read product source -> `suspect`.
+new name, a new option's exit status or a new version, or whose test read product source -> `suspect`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ _NAME = "builtins.NameError"
 _EXIT = "builtins.SystemExit"
 _ASSERTION = "builtins.AssertionError"
 _OUTCOME = "_pytest.outcomes.OutcomeException"
+_DOCTEST = "doctest.DocTestFailure"
 _COLLECT_WRAPPERS = (
     "_pytest.nodes.Collector.CollectError",
     "_pytest.nodes.CollectError",
@@ -80,15 +81,21 @@ _COLLECT_WRAPPERS = (
 _CANNOT_IMPORT = re.compile(r"cannot import name '([^']+)'")
 _BINDING = re.compile(
     r"unexpected keyword argument|takes .*positional argument|missing \d+ required"
-    r"|takes no (?:keyword )?arguments|got multiple values"
+    r"|takes no (?:keyword )?arguments|takes exactly one argument|got multiple values|is an invalid keyword argument"
 )
-_PARAMETER = re.compile(r"unexpected keyword argument '([^']+)'")
+_PARAMETER = re.compile(r"unexpected keyword argument '([^']+)'|'([^']+)' is an invalid keyword argument")
+# Exceptions that came through a pickle have lost whose attribute it was; their words are the interpreter's own.
+_NO_ATTRIBUTE = re.compile(
+    r"(?:module|type object|Mock object|'[^']*' object)(?: '([^']*)')? has no attribute '([^']+)'"
+)
 _CALLEE = re.compile(r"^([\w.<>]+)\(\)")
 _NO_SUCH = re.compile(r"no such (?:table|column|function|index): (?:\w+\.)*([\w$]+)|has no column named ([\w$]+)")
 _LOOKUP_FILES = ("_pytest/monkeypatch.py", "unittest/mock.py", "mock/mock.py")
+_EXIT_STATUS = frozenset({".returncode", ".exit_code"})
 _UNITTEST_FIXTURES = frozenset(
     {"setUp", "setUpClass", "setUpModule", "tearDown", "tearDownClass", "tearDownModule", "asyncSetUp", "asyncTearDown"}
 )
+OUTPUT_CHARS = 4000
 _SIGNAL_NAMES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
@@ -97,25 +104,34 @@ class Layout:
     """What the rules must know of a repository: which paths are test-side, which names are its own, which names the
     commit adds.
 
-    `first_party` holds dotted module names; a module is first-party when one of them is its name or a package above it,
-    or when its first component equals that of one of them. `added` holds names that the product change brings: module
-    and class level names, parameters,
-    `--flags`, names of environment variables, SQL identifiers, paths of new files.
+    `first_party` holds dotted module names; a module is first-party when one of them is its name, a package above it, or
+    a module below it (a namespace that the repository shares). `added` holds names that the product change brings:
+    module and class level names, parameters, `--flags`, names of environment variables, SQL identifiers, paths of new
+    files. `versions` holds names of constants by which the change only counts up a version.
     """
 
     tests: PathRules
     checkers: PathRules = field(default_factory=lambda: PathRules(()))
     first_party: frozenset[str] = frozenset()
     added: frozenset[str] = frozenset()
+    versions: frozenset[str] = frozenset()
 
     def is_test(self, frame: Frame) -> bool:
-        """Whether a frame is code of the tests or of a registered checker."""
-        return frame.inside and (self.tests.matches(frame.file) or self.checkers.matches(frame.file))
+        """Whether a frame is code of the tests, of a registered checker, or an example of a doctest."""
+        return frame.inside and (frame.doctest or self.tests.matches(frame.file) or self.checkers.matches(frame.file))
 
     def is_first_party(self, module: str) -> bool:
-        """Whether a module or its top package belongs to the repository."""
-        top = module.partition(".")[0]
-        return any(name.partition(".")[0] == top for name in self.first_party)
+        """Whether a module belongs to the repository, or a package of it below."""
+        return any(
+            module == name or module.startswith(name + ".") or name.startswith(module + ".")
+            for name in self.first_party
+        )
+
+    def adds(self, module: str) -> bool:
+        """Whether the commit brings a module, by the path of its new file."""
+        path = module.replace(".", "/")
+        ends = (f"{path}.py", f"{path}/__init__.py")
+        return any(name == end or name.endswith("/" + end) for name in self.added for end in ends)
 
 
 @dataclass(frozen=True)
@@ -134,8 +150,8 @@ NOTHING_DECLARED = Expectation()
 
 @dataclass(frozen=True)
 class Looks:
-    """What the test's source says: names it looks for by hasattr and the like, and literals of its assertions by line
-    range."""
+    """What the test's source says: names it looks for by hasattr and the like; by line range, the literals of its
+    assertions and, with a leading dot, the names and attributes in them; and all its literals."""
 
     existence: frozenset[str] = frozenset()
     assertions: tuple[tuple[int, int, frozenset[str]], ...] = ()
@@ -147,7 +163,11 @@ NO_LOOKS = Looks()
 
 @dataclass(frozen=True)
 class Reading:
-    """One run of one node, judged. `vacuous` means: passed. `location` is `file:line` relative to the tree."""
+    """One run of one node, judged. `vacuous` means: passed. `location` is `file:line` relative to the tree.
+
+    For the reader of a report, and of no weight for a verdict: `line` is where the test begins, `source` the lines
+    around the location as (number, text), `output` the end of what a red run printed.
+    """
 
     verdict: Verdict
     exception: str | None = None
@@ -157,6 +177,9 @@ class Reading:
     reason: str = ""
     symbol: str | None = None
     seconds: float = 0.0
+    line: int | None = None
+    source: tuple[tuple[int, str], ...] = ()
+    output: str = ""
 
     @property
     def green(self) -> bool:
@@ -220,9 +243,15 @@ def _last_own(raised: Raised) -> Frame | None:
     return None
 
 
+def _where(raised: Raised) -> tuple[Frame, ...]:
+    """The frames in which it was raised: of a worker, where the exception came from one as text."""
+    cause = raised.cause
+    return raised.remote or (cause.remote if cause is not None else ()) or raised.frames
+
+
 def _raised_in_test(raised: Raised, layout: Layout) -> bool:
     """Whether the innermost frame of all, whoever owns it, is test code."""
-    visible = raised.frames
+    visible = _where(raised)
     return bool(visible) and layout.is_test(visible[-1])
 
 
@@ -232,7 +261,7 @@ def _reading(
     return Reading(verdict, raised.short_type, raised.message, _spot(frame or _last_own(raised)), phase, reason, symbol)
 
 
-def _missing_import(link: Raised, outermost: bool, raised: Raised, phase: str, layout: Layout) -> Reading | None:
+def _missing_import(link: Raised, outermost: bool, phase: str, layout: Layout) -> Reading | None:
     if not link.is_a(_IMPORT):
         return None
     named = _CANNOT_IMPORT.search(link.message)
@@ -240,14 +269,37 @@ def _missing_import(link: Raised, outermost: bool, raised: Raised, phase: str, l
     if link.name is None and symbol is None:
         return None  # raised by hand: behaviour, not a failed import
     module = link.name or ""
+    own = _own_frames(_where(link))
+    if own and not layout.is_test(own[-1]) and not (symbol in layout.added or layout.adds(module)):
+        # The parent's own code imports what this commit does not bring either: that is the bug, not what the test uses.
+        return None if layout.is_first_party(module) or not outermost else _not_installed(link, phase, module)
     if layout.is_first_party(module):
         what = f"{module}.{symbol}" if symbol else module
         masked = "" if outermost else ", although the test turned that into another failure"
         return _reading(Verdict.MISSING_API, link, phase, f"{what} does not exist at the parent{masked}", what)
-    if outermost:
-        return _reading(
-            Verdict.ENVIRONMENT, link, phase, f"the module {module!r} is not installed for this interpreter", module
-        )
+    return _not_installed(link, phase, module) if outermost else None
+
+
+def _not_installed(link: Raised, phase: str, module: str) -> Reading:
+    return _reading(
+        Verdict.ENVIRONMENT, link, phase, f"the module {module!r} is not installed for this interpreter", module
+    )
+
+
+def _told_attribute(link: Raised, phase: str, layout: Layout) -> Reading | None:
+    """A missing attribute known by its words alone: behind a pickle, a mock made after the product, a `__getattr__`."""
+    told = _NO_ATTRIBUTE.search(link.message)
+    name = link.name or (told.group(2) if told else None)
+    if name is None or name not in layout.added:
+        return None
+    frames = _where(link)
+    own = _own_frames(frames)
+    mocked = bool(frames) and frames[-1].file.replace("\\", "/").endswith(_LOOKUP_FILES)
+    asked = bool(own) and own[-1].function in ("__getattr__", "__getattribute__")
+    in_test = bool(frames) and layout.is_test(frames[-1])
+    if asked or in_test or (mocked and own and layout.is_test(own[-1])):
+        what = f"{told.group(1)}.{name}" if told and told.group(1) else name
+        return _reading(Verdict.MISSING_API, link, phase, f"{what} does not exist at the parent", what)
     return None
 
 
@@ -260,7 +312,10 @@ def _missing_attribute(link: Raised, phase: str, layout: Layout) -> Reading | No
         if ours and _raised_in_test(link, layout):
             what = f"{owner.name}.{link.name}"
             return _reading(Verdict.MISSING_API, link, phase, f"{what} does not exist at the parent", what)
-        return None
+        mock = owner.module.partition(".")[0] in ("unittest", "mock")
+        return _told_attribute(link, phase, layout) if ours or mock else None
+    if owner is None and (told := _told_attribute(link, phase, layout)) is not None:
+        return told
     last = _last_own(link)
     by_lookup = bool(link.frames) and link.frames[-1].file.replace("\\", "/").endswith(_LOOKUP_FILES)
     if owner is None and by_lookup and last is not None and layout.is_test(last):
@@ -275,11 +330,14 @@ def _missing_attribute(link: Raised, phase: str, layout: Layout) -> Reading | No
 
 
 def _missing_parameter(link: Raised, phase: str, layout: Layout) -> Reading | None:
-    # A wrong call is raised in the caller's frame: the callee never gets one.
-    if not (link.is_a(_TYPE) and _raised_in_test(link, layout) and _BINDING.search(link.message)):
+    if not (link.is_a(_TYPE) and _BINDING.search(link.message)):
         return None
     named, callee = _PARAMETER.search(link.message), _CALLEE.match(link.message)
-    symbol = named.group(1) if named else callee.group(1) if callee else None
+    symbol = (named.group(1) or named.group(2)) if named else callee.group(1) if callee else None
+    # A wrong call is raised in the caller's frame: the callee never gets one. A wrapper of the product that passes on
+    # what it is given is such a caller too, when the commit adds the parameter.
+    if not (_raised_in_test(link, layout) or (named and symbol in layout.added)):
+        return None
     sure = "the commit adds it" if symbol in layout.added else "the signature differs at the parent"
     return _reading(
         Verdict.MISSING_API,
@@ -318,7 +376,7 @@ def _missing(raised: Raised, phase: str, layout: Layout, looks: Looks) -> Readin
     for index, link in enumerate(chain(raised)):
         outermost = index == 0 or (wrapper and index == 1)
         found = (
-            _missing_import(link, outermost, raised, phase, layout)
+            _missing_import(link, outermost, phase, layout)
             or _missing_attribute(link, phase, layout)
             or _missing_parameter(link, phase, layout)
             or _missing_name(link, phase, layout, looks)
@@ -330,12 +388,13 @@ def _missing(raised: Raised, phase: str, layout: Layout, looks: Looks) -> Readin
 
 def _instrument(raised: Raised, phase: str) -> Reading | None:
     """Errors of the test's own tools: hypothesis, pytest-timeout."""
+    module, _, name = raised.type.rpartition(".")
+    if module == "hypothesis.errors":
+        if name.startswith("Flaky"):
+            return _reading(Verdict.FLAKY, raised, phase, "hypothesis saw the same example fail and pass")
+        return _reading(Verdict.FIXTURE_ERROR, raised, phase, "hypothesis could not run the test as written")
+    # A limit that passed is no failure of the test's words, whatever the code under test made of it afterwards.
     for link in chain(raised):
-        module, _, name = link.type.rpartition(".")
-        if module == "hypothesis.errors":
-            if name.startswith("Flaky"):
-                return _reading(Verdict.FLAKY, link, phase, "hypothesis saw the same example fail and pass")
-            return _reading(Verdict.FIXTURE_ERROR, link, phase, "hypothesis could not run the test as written")
         if link.is_a(_OUTCOME) and link.frames and link.frames[-1].file.endswith("pytest_timeout.py"):
             return _reading(Verdict.HANG, link, phase, "the test's own time limit passed")
         if any(frame.file.endswith("pytest_timeout.py") for frame in link.frames) and "pytest-timeout" in link.message:
@@ -363,14 +422,16 @@ def read_exception(
     if tool is not None:
         return tool
     if raised.members:
-        readings = [read_exception(member, phase, layout, expected, looks) for member in raised.members]
+        # A member that nobody raised has no frames: it is where its group is.
+        members = [member if member.frames else replace(member, frames=raised.frames) for member in raised.members]
+        readings = [read_exception(member, phase, layout, expected, looks) for member in members]
         return min(readings, key=lambda reading: _WEAKEST_FIRST.index(reading.verdict))
     missing = _missing(raised, phase, layout, looks)
     if missing is not None:
         return missing
     raised = _real(raised)
     frame = _last_own(raised)
-    assertion = raised.is_a(_ASSERTION, _OUTCOME)
+    assertion = raised.is_a(_ASSERTION, _OUTCOME, _DOCTEST)
     in_fixture = phase == "setup" or any(f.function in _UNITTEST_FIXTURES for f in _own_frames(raised.frames))
     oracle = frame is not None and frame.inside and layout.checkers.matches(frame.file)
     if assertion and phase != "collect" and (not in_fixture or oracle):
@@ -416,10 +477,12 @@ def classify_red(
     """
     readings = []
     for phase in node.failed:
-        if phase.raised is not None:
+        if phase.raised is not None and _unexpected_success(phase.raised):
+            readings.append(Reading(Verdict.NOT_RUN, phase=phase.when, reason="is expected to fail, and passed"))
+        elif phase.raised is not None:
             readings.append(read_exception(phase.raised, phase.when, layout, expected, looks))
-        elif (phase.detail or "").startswith("[XPASS"):
-            readings.append(Reading(Verdict.NOT_RUN, phase=phase.when, reason="is marked xfail(strict) and passed"))
+        elif (phase.detail or "").startswith(("[XPASS", "Unexpected success")):
+            readings.append(Reading(Verdict.NOT_RUN, phase=phase.when, reason="is expected to fail, and passed"))
         elif not _summarises(phase, node):
             readings.append(
                 Reading(Verdict.ENVIRONMENT, phase=phase.when, reason="was reported failed without an exception")
@@ -430,6 +493,11 @@ def classify_red(
     return replace(min(readings, key=lambda reading: _WEAKEST_FIRST.index(reading.verdict)), seconds=seconds)
 
 
+def _unexpected_success(raised: Raised) -> bool:
+    """pytest fails an `unittest.expectedFailure` that passed: no frame of ours is in that."""
+    return raised.is_a(_OUTCOME) and raised.message.startswith("Unexpected success") and not _own_frames(raised.frames)
+
+
 def _summarises(phase: Phase, node: NodeRun) -> bool:
     """pytest reports a test with failed subtests once more, without an exception of its own."""
     return any(other is not phase and other.raised is not None for other in node.failed)
@@ -437,7 +505,9 @@ def _summarises(phase: Phase, node: NodeRun) -> bool:
 
 def _died(record: RunRecord, node: NodeRun | None) -> Reading:
     code = record.returncode
-    if record.session_exit is not None:
+    if record.ended_for:
+        how = record.ended_for
+    elif record.session_exit is not None:
         how = "ended the session from inside"
     elif code is not None and code < 0:
         how = f"killed by {_SIGNAL_NAMES.get(-code, f'signal {-code}')}"
@@ -459,7 +529,7 @@ def _process(record: RunRecord, id_: str, node: NodeRun | None) -> Reading | Non
             return Reading(Verdict.HANG, phase=node.entered, reason=why)
         return _died(record, node)
     if node is None and not record.collection_done and not _collect_error(record, id_):
-        if record.timed_out:
+        if record.timed_out or record.ended_for:
             return Reading(Verdict.ENVIRONMENT, reason=f"collecting the tests {record.ended_for or 'did not end'}")
         why = "pytest did not start" if not record.session else "pytest ended before it had collected the tests"
         return Reading(
@@ -511,8 +581,9 @@ def _not_run(record: RunRecord, id_: str, node: NodeRun | None) -> Reading | Non
             return Reading(
                 Verdict.NOT_RUN, phase=phase.when, reason=f"is marked xfail ({phase.xfail or 'no reason given'})"
             )
-        # A failed subtest beside a skipped one is still a failure.
-        if phase.outcome == "skipped" and not node.failed:
+        # A skipped subtest is no skipped test: the others have failed or passed.
+        others = any(other.outcome == "passed" and other.when == phase.when for other in node.phases)
+        if phase.outcome == "skipped" and not node.failed and not others:
             return Reading(Verdict.NOT_RUN, phase=phase.when, reason=f"is skipped ({phase.skip or 'no reason given'})")
     return None
 
@@ -522,6 +593,27 @@ def read_run(
 ) -> Reading:
     """Rules 2 to 8 and 10 on one run of one node id."""
     node = record.nodes.get(id_)
+    reading = _judged(record, id_, node, layout, expected, looks)
+    return replace(
+        reading,
+        line=node.line if node else None,
+        source=record.sources.get(reading.location or "", ()),
+        output="" if reading.green else _output(record, node),
+    )
+
+
+def _output(record: RunRecord, node: NodeRun | None) -> str:
+    """What a red run printed: pytest's capture of the last phase that failed, else the end of the process' own output."""
+    captured = [phase.output for phase in node.failed if phase.output] if node else []
+    if captured:
+        return captured[-1][-OUTPUT_CHARS:]
+    alive = node is not None and node.finished
+    return "" if alive else record.output.strip()[-OUTPUT_CHARS:]
+
+
+def _judged(
+    record: RunRecord, id_: str, node: NodeRun | None, layout: Layout, expected: Expectation, looks: Looks
+) -> Reading:
     process = _process(record, id_, node)
     if process is not None:
         return process
@@ -548,7 +640,12 @@ def _suspected(reading: Reading, node: NodeRun, layout: Layout, looks: Looks) ->
     """Rule 10."""
     if reading.verdict is not Verdict.OWN_ASSERTION:
         return reading
-    read = sorted(file for file in node.reads if not layout.tests.matches(file))
+    # Product that reads a file of its own (a template, a plug-in it copies) is behaviour; only the test's reading counts.
+    read = sorted(
+        file
+        for file in node.reads
+        if not layout.tests.matches(file) and layout.tests.matches(node.readers.get(file, "tests/"))
+    )
     if read:
         return replace(
             reading, verdict=Verdict.SUSPECT, reason=f"the test reads product source ({read[0]})", symbol=read[0]
@@ -558,10 +655,25 @@ def _suspected(reading: Reading, node: NodeRun, layout: Layout, looks: Looks) ->
         return replace(
             reading, verdict=Verdict.SUSPECT, reason=f"the test asks whether {looked[0]} exists", symbol=looked[0]
         )
-    line = int((reading.location or ":0").rpartition(":")[2])
+    file, _, number = (reading.location or ":0").rpartition(":")
+    # What stands in another file is not among the assertions that are known by their lines.
+    line = int(number) if file == node.id.partition("::")[0] else 0
     for first, last, literals in looks.assertions:
+        if not first <= line <= last:
+            continue
+        versions = sorted(name for name in layout.versions if "." + name in literals)
+        if versions:
+            return replace(
+                reading,
+                verdict=Verdict.SUSPECT,
+                reason=f"the test only asks for the new value of {versions[0]}",
+                symbol=versions[0],
+            )
         flags = sorted(name for name in literals & layout.added if name.startswith("-"))
-        if first <= line <= last and flags:
+        if not flags and literals & _EXIT_STATUS:
+            # The option stands elsewhere in the test; what failed only says that the parent refused it.
+            flags = sorted(name for name in looks.literals & layout.added if name.startswith("-"))
+        if flags:
             return replace(
                 reading,
                 verdict=Verdict.SUSPECT,
@@ -607,13 +719,19 @@ def _head(id_: str, head: Sequence[Reading]) -> Judgement | None:
     red = [reading for reading in head if not reading.green]
     if not red:
         return None
-    first = red[0]
-    for verdict in (Verdict.ENVIRONMENT, Verdict.NOT_RUN):
-        found = next((reading for reading in red if reading.verdict is verdict), None)
-        if found is not None and (verdict is Verdict.ENVIRONMENT or len(red) == len(head)):
-            return judgement(verdict, found, f"at the commit itself: {found.reason}")
-    if len(red) < len(head):
-        return judgement(Verdict.FLAKY, first, f"fails at the commit itself in {len(red)} of {len(head)} runs")
+    failing = [reading for reading in red if reading.verdict is not Verdict.NOT_RUN]
+    first = (failing or red)[0]
+    doubt = next((reading for reading in red if reading.verdict is Verdict.ENVIRONMENT), None)
+    if doubt is None and len(red) == len(head) and not failing:
+        doubt = first
+    if doubt is not None:
+        return judgement(doubt.verdict, doubt, f"at the commit itself: {doubt.reason}")
+    if not failing:
+        return judgement(
+            Verdict.FLAKY, first, f"at the commit itself, in {len(red)} of {len(head)} runs: {first.reason}"
+        )
+    if len(failing) < len(head):
+        return judgement(Verdict.FLAKY, first, f"fails at the commit itself in {len(failing)} of {len(head)} runs")
     return judgement(Verdict.HEAD_RED, first, f"fails at the commit itself: {first.reason}")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 import textwrap
+from collections.abc import Mapping
 
 import pytest
 
-from holdtrue_gate import config, declared, plan, symbols, testsource
+from holdtrue_gate import choice, config, declared, doctests, plan, projectfile, pytestfile, symbols, testsource
 from holdtrue_gate.config import Config
 from holdtrue_gate.errors import CannotJudgeError, ConfigError, GateError
 from holdtrue_gate.patterns import PathRules
@@ -82,6 +83,29 @@ def test_settings_are_read_and_the_command_line_outranks_them() -> None:
     assert config.parse(None) == Config()
 
 
+class Files:
+    """Stands for a repository: listings whose entries carry the text itself."""
+
+    def text(self, listing: Mapping[str, Entry], path: str) -> bytes | None:
+        entry = listing.get(path)
+        return textwrap.dedent(entry.sha).encode() if entry is not None else None
+
+
+def chosen(old: dict[str, str], new: dict[str, str], **ground: object) -> list[str]:
+    """What is new between two trees of tests: `+` added, `~` changed, `#` widened; `tests/` is left out."""
+    base, head = ({path: Entry("100644", text) for path, text in side.items()} for side in (old, new))
+    rules = PathRules(["tests"])
+    found, _ = choice.choose(
+        Files(),  # type: ignore[arg-type]
+        base,
+        head,
+        [path for path in plan.changed_paths(base, head) if rules.matches(path)],
+        choice.Ground(rules.matches, **ground),  # type: ignore[arg-type]
+    )
+    marks = zip("+~#", (found.added, found.changed, found.widened), strict=True)
+    return [mark + prefix.removeprefix("tests/") for mark, prefixes in marks for prefix in prefixes]
+
+
 def parsed(source: str) -> testsource.TestFile:
     return testsource.parse(textwrap.dedent(source).encode())
 
@@ -138,8 +162,7 @@ def test_a_fingerprint_changes_with_meaning_and_not_with_layout(
 
 
 def test_a_fixture_counts_for_every_test_that_reaches_it() -> None:
-    file = parsed(
-        """
+    source = """
         import pytest
 
         @pytest.fixture
@@ -153,11 +176,15 @@ def test_a_fixture_counts_for_every_test_that_reaches_it() -> None:
         @pytest.fixture
         def other():
             return 3
+
+        def test_high(high):
+            assert high
+
+        def test_other(other):
+            assert other
         """
-    )
-    changed = dict(file.fixtures) | {"low": testsource.Fixture("changed", frozenset())}
-    assert testsource.reach(["high"], file.fixtures) != testsource.reach(["high"], changed)
-    assert testsource.reach(["other"], file.fixtures) == testsource.reach(["other"], changed)
+    old = {"tests/test_a.py": source}
+    assert chosen(old, {"tests/test_a.py": source.replace("return 1", "return 2")}) == ["~test_a.py::test_high"]
 
 
 def test_names_that_a_test_only_looks_for_are_known() -> None:
@@ -282,3 +309,243 @@ def test_a_finding_that_declares_nonsense_is_a_configuration_error(toml: str) ->
 def test_an_error_survives_the_way_back_from_another_process() -> None:
     error: GateError = pickle.loads(pickle.dumps(CannotJudgeError("git-slow", "late", "wait")))
     assert (type(error), error.code, error.message, error.hint) == (CannotJudgeError, "git-slow", "late", "wait")
+
+
+# --- which tests are new: what a test reaches
+
+ONE = "def test_a():\n    assert 1\n"
+IN_CLASS = "class TestA:\n    def test_a(self):\n        assert 1\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({}, {"test_a.py": ONE}, ["+test_a.py"]),
+        ({"test_a.py": ONE}, {"test_a.py": ONE + "\ndef test_b():\n    pass\n"}, ["+test_a.py::test_b"]),
+        ({"test_a.py": ONE}, {"test_b.py": ONE}, []),
+        ({"test_a.py": IN_CLASS}, {"deep/test_a.py": IN_CLASS.replace("TestA", "TestB")}, []),
+        ({"test_a.py": ONE}, {"test_a.py": "def test_a(:\n"}, ["+test_a.py"]),
+        ({"test_a.py": "def test_a(:\n"}, {"test_a.py": "def test_a(::\n"}, []),
+        (
+            {"test_a.py": "import m\nX = [1]\nX.append(2)\n\ndef test_a():\n    assert X\n"},
+            {"test_a.py": "import m\nX = [1]\nX.append(3)\n\ndef test_a():\n    assert X\n"},
+            ["~test_a.py::test_a"],
+        ),
+        (
+            {"test_a.py": "A, B = 1, 2\n\ndef test_a():\n    assert B\n"},
+            {"test_a.py": "A, B = 1, 3\n\ndef test_a():\n    assert B\n"},
+            ["~test_a.py::test_a"],
+        ),
+        (
+            {"test_a.py": "def test_a(value):\n    assert value\n\ndef value():\n    return 1\n"},
+            {"test_a.py": "def test_a(value):\n    assert value\n\ndef value():\n    return 2\n"},
+            ["~test_a.py::value"],
+        ),
+    ],
+    ids=[
+        "a new file",
+        "a new function",
+        "a renamed file",
+        "a test that moved into another class of another file",
+        "a file that is no Python any more",
+        "a file that was none before",
+        "a list that is filled later",
+        "two names at once",
+        "a helper with the name of an argument",
+    ],
+)
+def test_a_test_is_new_by_what_it_is(old: dict[str, str], new: dict[str, str], expected: list[str]) -> None:
+    def below(files: dict[str, str]) -> dict[str, str]:
+        return {f"tests/{path}": text for path, text in files.items()}
+
+    assert chosen(below(old), below(new)) == expected
+
+
+CONFTEST = """
+    import pytest
+    from tests.values import LIMIT
+
+    pytest_plugins = ["tests.plugin"]
+
+    @pytest.fixture
+    def limit():
+        return LIMIT
+
+    @pytest.fixture(autouse=True)
+    def ready():
+        return start()
+
+    def start():
+        return 1
+"""
+WORLD = {
+    "tests/__init__.py": "",
+    "tests/conftest.py": CONFTEST,
+    "tests/values.py": "LIMIT = 1\nOTHER = 1\n",
+    "tests/plugin.py": "import pytest\n\n@pytest.fixture\ndef plugged():\n    return 1\n",
+    "tests/shared.py": "import pytest\n\n@pytest.fixture\ndef lent():\n    return 1\n",
+    "tests/base.py": "class Base:\n    def test_base(self):\n        assert self.x\n",
+    "tests/sub/conftest.py": "import pytest\n\n@pytest.fixture\ndef inner(limit):\n    return limit\n",
+    "tests/sub/test_in.py": "def test_inner(inner):\n    assert inner\n\ndef test_none():\n    assert 1\n",
+    "tests/test_plug.py": "def test_plug(plugged):\n    assert plugged\n",
+    "tests/test_lent.py": "from tests.shared import lent\n\ndef test_lent(lent):\n    assert lent\n",
+    "tests/test_base.py": "from tests.base import Base\n\nclass TestMine(Base):\n    x = 1\n",
+    "tests/test_use.py": """
+        from . import values as v
+
+        def test_limit():
+            assert v.LIMIT
+
+        def test_other():
+            assert v.OTHER
+    """,
+    "tests/test_data.py": "def test_data():\n    assert open('tests/data/a.txt')\n\ndef test_not():\n    assert 1\n",
+    "tests/data/a.txt": "a",
+    "tests/test_snap.py": "def test_snap(snapshot):\n    assert snapshot\n\ndef test_plain():\n    assert 1\n",
+    "tests/__snapshots__/test_snap.ambr": "a",
+}
+ALL = [
+    "~sub/test_in.py::test_inner",
+    "~sub/test_in.py::test_none",
+    "~test_base.py::TestMine",
+    *("~test_data.py::test_data", "~test_data.py::test_not", "~test_lent.py::test_lent", "~test_plug.py::test_plug"),
+    *("~test_snap.py::test_snap", "~test_snap.py::test_plain", "~test_use.py::test_limit", "~test_use.py::test_other"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "expected"),
+    [
+        ("values.py", "LIMIT = 1", "LIMIT = 2", ["~sub/test_in.py::test_inner", "~test_use.py::test_limit"]),
+        ("values.py", "OTHER = 1", "OTHER = 2", ["~test_use.py::test_other"]),
+        ("values.py", "LIMIT = 1", "LIMIT = 1  # why", []),
+        ("plugin.py", "return 1", "return 2", ["~test_plug.py::test_plug"]),
+        ("shared.py", "return 1", "return 2", ["~test_lent.py::test_lent"]),
+        ("test_base.py", "x = 1", "x = 2", ["~test_base.py::TestMine"]),
+        ("base.py", "self.x", "self.x == 1", ["~base.py::Base::test_base", "~test_base.py::TestMine"]),
+        ("sub/conftest.py", "return limit", "return limit + 1", ["~sub/test_in.py::test_inner"]),
+        ("conftest.py", "return LIMIT", "return LIMIT + 1", ["~sub/test_in.py::test_inner"]),
+        ("data/a.txt", "a", "b", ["~test_data.py::test_data"]),
+        ("__snapshots__/test_snap.ambr", "a", "b", ["~test_snap.py::test_snap"]),
+    ],
+)
+def test_a_change_counts_for_the_tests_that_reach_it(path: str, old: str, new: str, expected: list[str]) -> None:
+    before = WORLD["tests/" + path]
+    assert old in before
+    assert sorted(chosen(WORLD, {**WORLD, "tests/" + path: before.replace(old, new)})) == expected
+
+
+@pytest.mark.parametrize(("old", "new"), [("return start()", "return start"), ("return 1", "return 2")])
+def test_an_autouse_fixture_counts_for_every_test_below_it(old: str, new: str) -> None:
+    found = chosen(WORLD, {**WORLD, "tests/conftest.py": CONFTEST.replace(old, new)})
+    assert set(found) == {*ALL, "~base.py::Base::test_base"}
+
+
+def test_what_is_new_against_one_parent_only_is_not_the_merge_s_own() -> None:
+    mine = choice.Choice(
+        added=("a.py", "b.py::test_x"), changed=("c.py::test_y", "d.py::test_z"), widened=("e.py::test_w",)
+    )
+    theirs = choice.Choice(added=("a.py::test_1", "e.py::test_w"), widened=("c.py::test_y",))
+    assert mine.common(theirs) == choice.Choice(added=("a.py::test_1",), widened=("c.py::test_y", "e.py::test_w"))
+    assert mine.common(choice.Choice()) == choice.Choice()
+
+
+# --- settings of pytest, of the build, of versions
+
+
+@pytest.mark.parametrize(
+    ("files", "file", "options"),
+    [
+        ({"pytest.toml": "[pytest]\naddopts = ['-x']", "pytest.ini": "[pytest]\naddopts = -v"}, "pytest.toml", ("-x",)),
+        ({"pytest.ini": "", "pyproject.toml": "[tool.pytest]\naddopts = ['-x']"}, "pytest.ini", ()),
+        ({"pyproject.toml": "[tool.pytest]\naddopts = ['-x']"}, "pyproject.toml", ("-x",)),
+        (
+            {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-x -k \"a b\"'"},
+            "pyproject.toml",
+            ("-x", "-k", "a b"),
+        ),
+        (
+            {"pyproject.toml": "[tool.other]\nx = 1", "tox.ini": "[pytest]\naddopts =\n  -x\n  -v"},
+            "tox.ini",
+            ("-x", "-v"),
+        ),
+        ({"tox.ini": "[tox]\n", "setup.cfg": "[tool:pytest]\naddopts = -x"}, "setup.cfg", ("-x",)),
+        ({"setup.cfg": "[metadata]\nname = %(x)s"}, None, ()),
+        ({"pyproject.toml": "[tool.pytest\n", "tox.ini": "[pytest\n"}, None, ()),
+    ],
+)
+def test_the_settings_are_those_that_pytest_takes(
+    files: dict[str, str], file: str | None, options: tuple[str, ...]
+) -> None:
+    found = pytestfile.read(lambda path: files[path].encode() if path in files else None)
+    assert (found.file, found.options) == (file, options)
+
+
+def test_the_build_tells_where_packages_begin_and_never_leads_outside() -> None:
+    toml = """
+        [tool.setuptools.packages.find]
+        where = ["./lib/", "../out", "/abs"]
+        [tool.setuptools.package-dir]
+        "" = "py"
+        [[tool.poetry.packages]]
+        include = "pkg"
+        from = "poe"
+        [tool.hatch.build.targets.wheel]
+        packages = ["hat/pkg", "top"]
+    """
+    assert projectfile.source_folders(textwrap.dedent(toml).encode()) == ("lib", "py", "poe", "hat")
+    assert projectfile.source_folders(b"[tool") == projectfile.source_folders(None) == ()
+
+
+def test_a_version_that_is_counted_up_is_told_from_other_constants() -> None:
+    def pair(old: str, new: str) -> frozenset[str]:
+        return symbols.versions([(old.encode(), new.encode())])
+
+    assert pair("__version__ = '1'\nA = 1\n", "__version__ = '2'\nA = 1\n") == {"__version__"}
+    assert pair("__version__ = '1'\nA = 1\n", "__version__ = '2'\nA = 2\n") == frozenset()
+    assert pair("A = 1\n", "A = 2\n") == frozenset()
+    assert pair("def f():\n    return 1\n", "def f():\n    return 2\n") == frozenset()
+
+
+# --- doctests
+
+
+def test_a_module_gets_the_docstrings_of_another_and_nothing_else() -> None:
+    base = b"'Old.'\nimport os\n\ndef f(n):\n    return n\n\n@deco\nclass C:\n    'x'\n    def g(self): return 1\n"
+    head = (
+        b'"""New.\n\n>>> 1\n1\n"""\nimport os\n\ndef f(n):\n    r"""Doc \xc3\xbc."""\n    return n + 1\n\n'
+        b'@deco\nclass C:\n    "y"\n    def g(self):\n        "z"\n        return 2\n\ndef fresh():\n    "f"\n'
+    )
+    made = doctests.spliced(base, head)
+    assert doctests.bare(made) == doctests.bare(base)
+    assert b">>> 1" in made
+    assert 'r"""Doc ü."""'.encode() in made
+    assert b'"y"' in made
+    assert b"return n + 1" not in made
+    assert doctests.spliced(b"def (", head) == b"def ("
+
+
+def test_comments_and_layout_are_told_from_code() -> None:
+    assert doctests.bare(b"x=1 # a\n", docstrings=True) == doctests.bare(b"x = (1)\n", docstrings=True)
+    assert doctests.bare(b"'a'\n", docstrings=True) != doctests.bare(b"'b'\n", docstrings=True)
+    assert doctests.bare(b"'a'\n") == doctests.bare(b"'b'\n")
+    assert doctests.bare(b"def (") is None
+
+
+@pytest.mark.parametrize(
+    ("trailers", "expected"),
+    [
+        ([], Expectation()),
+        ([("expected-at-parent", "KeyError, sqlite3.Error")], Expectation(frozenset({"KeyError", "sqlite3.Error"}))),
+        ([("expected-at-parent", "hang"), ("detects", "3/10")], Expectation(hang=True, detects=(3, 10))),
+    ],
+)
+def test_a_commit_declares_in_its_message_what_a_finding_would(
+    trailers: list[tuple[str, str]], expected: Expectation
+) -> None:
+    assert declared.of_commit(trailers) == expected
+
+
+def test_a_rate_in_a_message_that_means_nothing_is_an_error() -> None:
+    with pytest.raises(ConfigError):
+        declared.of_commit([("detects", "4/3")])

@@ -1,1 +1,1 @@
-"""Reports: one module a format, each a pure function of a finished check."""
+"""Reports: one module a format, each a pure function of the JSON document `holdtrue.gate/1`."""

@@ -1,14 +1,25 @@
-"""The JSON report, schema `holdtrue.gate/1`: the source of every other report, byte-stable for one result."""
+"""The JSON report, schema `holdtrue.gate/1`: the source of every other report, byte-stable for one result.
+
+Its shape is `gate-1.schema.json` beside this module.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from holdtrue_gate import weaken
 from holdtrue_gate.check import CheckReport, CommitReport
 from holdtrue_gate.verdict import Judgement, Reading
+from holdtrue_gate.weaken import Weakening
 
 SCHEMA = "holdtrue.gate/1"
+
+
+def _source(reading: Reading) -> list[dict[str, Any]]:
+    where = (reading.location or "").rpartition(":")[2]
+    return [{"line": line, "text": text, "marked": str(line) == where} for line, text in reading.source]
 
 
 def _run(side: str, reading: Reading) -> dict[str, Any]:
@@ -20,12 +31,17 @@ def _run(side: str, reading: Reading) -> dict[str, Any]:
         "message": reading.message or None,
         "location": reading.location,
         "reason": reading.reason,
+        "source": _source(reading),
+        "output": reading.output or None,
     }
 
 
 def _test(test: Judgement, blocking: bool) -> dict[str, Any]:
+    # The head's first: that is the file as the reader has it.
+    line = next((reading.line for reading in (*test.head, *test.parent) if reading.line is not None), None)
     return {
         "id": test.id,
+        "line": line,
         "verdict": str(test.verdict),
         "proof": test.proof,
         "blocks": blocking,
@@ -43,6 +59,11 @@ def _test(test: Judgement, blocking: bool) -> dict[str, Any]:
     }
 
 
+def tests_as_dicts(tests: Iterable[Judgement], blocking: Collection[str]) -> list[dict[str, Any]]:
+    """Judged tests as plain data, by id."""
+    return [_test(test, test.id in blocking) for test in sorted(tests, key=lambda test: test.id)]
+
+
 def _commit(commit: CommitReport) -> dict[str, Any]:
     return {
         "sha": commit.sha,
@@ -51,10 +72,26 @@ def _commit(commit: CommitReport) -> dict[str, Any]:
         "kind": str(commit.kind),
         "result": commit.result,
         "reason": commit.reason,
-        "tests": [_test(test, test.id in commit.blocking) for test in sorted(commit.tests, key=lambda test: test.id)],
-        "weakened": [],
-        "hunks": [],
+        "tests": tests_as_dicts(commit.tests, commit.blocking),
+        "weakened": [weakened_as_dict(item) for item in weaken.ordered(commit.weakened)],
+        "hunks": [hunk.as_dict() for hunk in sorted(commit.hunks, key=lambda hunk: (hunk.file, hunk.head, hunk.kind))],
         "problems": [{"code": p.code, "message": p.message, "hint": p.hint} for p in commit.problems],
+        "notes": list(commit.notes),
+    }
+
+
+def weakened_as_dict(item: Weakening) -> dict[str, Any]:
+    """One weakening, as every document carries it."""
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "before": item.before,
+        "after": item.after,
+        "location": item.location,
+        "reason": item.reason_given,
+        "blocks": item.blocks,
+        "certain": item.certain,
+        "note": item.note,
     }
 
 
@@ -68,6 +105,13 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
     }
 
 
+def text(document: Mapping[str, Any]) -> str:
+    """A document as indented ASCII JSON with sorted keys, without a final newline."""
+    written = json.dumps(document, indent=2, sort_keys=True)
+    # A runner of GitHub takes `##[` anywhere in a line for a command to it; only strings can hold it.
+    return written.replace("##[", "#\\u0023[")
+
+
 def render(report: CheckReport) -> str:
-    """The report as indented JSON with sorted keys, without a final newline."""
-    return json.dumps(as_dict(report), indent=2, sort_keys=True)
+    """The report as JSON text: see `text`."""
+    return text(as_dict(report))
