@@ -127,6 +127,7 @@ def test_the_terminal_report_says_verdict_exception_place_and_advice(toy: Toy, t
         (["check", "A...B"], 2, "symmetric"),
         (["check", "--runs", "0"], 2, "0"),
         (["check", "--timeout", "0"], 2, "0"),
+        (["check", "--report", "pdf=x"], 2, "known kinds"),
         (["check", "--report", "json"], 2, "KIND=FILE"),
         (["check", "--python", "/no/such/python"], 2, "no-interpreter"),
         (["check", "HEAD~1"], 3, "no-parent"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -543,3 +544,284 @@ def test_the_wilson_interval_agrees_with_published_values() -> None:
     assert wilson_low(5, 10) == pytest.approx(0.2366, abs=1e-4)
     assert wilson_low(0, 10) == 0
     assert wilson_low(0, 0) == 0
+
+
+# --- pairs of rules: what the earlier and the later rule look for, at once
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What one rule looks for. Two signs with another value for the same thing cannot be there at once."""
+
+    verdict: Verdict
+    bases: tuple[str, ...] = ()
+    told: Mapping[str, object] = field(default_factory=dict)
+    frames: tuple[Frame, ...] | None = None
+    record: Mapping[str, object] = field(default_factory=dict)
+    node: str | None = None
+    phase: str | None = None
+    xfail: str | None = None
+    looks: Looks | None = None
+    declared: bool | None = None
+
+
+IMPORT = ("builtins.ImportError",)
+TIMEOUT_FRAME = Frame("/lib/pytest_timeout.py", 5, "handler", inside=False)
+BINDING = {"message": "go() got an unexpected keyword argument 'limit'"}
+COLUMN = {"message": "no such column: version_no", "type": "sqlite3.OperationalError"}
+LOOKING = Looks(existence=frozenset({"new"}))
+
+# In the order in which the rules speak: of two signs, the one that stands first here decides.
+SIGNS = {
+    "hang": Sign(Verdict.HANG, record={"timed_out": True, "session_exit": None}, node="open"),
+    "crash": Sign(Verdict.CRASH, record={"returncode": -11, "session_exit": None}, node="open"),
+    "reports and status disagree": Sign(Verdict.ENVIRONMENT, record={"session_exit": 0}),
+    "internal error": Sign(Verdict.ENVIRONMENT, record={"session_exit": 3}),
+    "foreign code": Sign(Verdict.ENVIRONMENT, record={"foreign": {"pkg": "/x"}}),
+    "xfail": Sign(Verdict.NOT_RUN, xfail="known", node="done"),
+    "hypothesis is flaky": Sign(Verdict.FLAKY, told={"type": "hypothesis.errors.FlakyFailure"}),
+    "hypothesis cannot run": Sign(Verdict.FIXTURE_ERROR, told={"type": "hypothesis.errors.InvalidArgument"}),
+    "pytest-timeout": Sign(Verdict.HANG, ("_pytest.outcomes.OutcomeException",), frames=(TEST, TIMEOUT_FRAME)),
+    "group": Sign(
+        Verdict.MISSING_API, told={"members": (raised("ImportError", "", TEST, name="pkg", name_from="leaf"),)}
+    ),
+    "missing import": Sign(Verdict.MISSING_API, IMPORT, {"name": "pkg.core", "name_from": "new"}),
+    "missing library": Sign(Verdict.ENVIRONMENT, IMPORT, {"name": "yaml", "name_from": None}),
+    "missing attribute": Sign(
+        Verdict.MISSING_API, ("builtins.AttributeError",), {"owner": MODULE, "name": "own"}, (TEST,)
+    ),
+    "missing parameter": Sign(Verdict.MISSING_API, ("builtins.TypeError",), BINDING, (TEST,)),
+    "missing name": Sign(Verdict.MISSING_API, ("builtins.NameError",), {"name": "new"}),
+    "missing file": Sign(Verdict.MISSING_API, ("builtins.FileNotFoundError",), {"name": "pkg/data.json"}),
+    "missing column": Sign(Verdict.MISSING_API, told=COLUMN),
+    "missing option": Sign(
+        Verdict.MISSING_API, ("builtins.SystemExit",), {"code": 2}, looks=Looks(literals=frozenset({"--fresh"}))
+    ),
+    "declared": Sign(Verdict.DECLARED_EXCEPTION, declared=True),
+    "at import": Sign(Verdict.UNDECLARED_EXCEPTION, node="absent", phase="collect"),
+    "in setup": Sign(Verdict.FIXTURE_ERROR, node="done", phase="setup"),
+    "suspect": Sign(Verdict.SUSPECT, ("builtins.AssertionError",), frames=(TEST,), looks=LOOKING, phase="call"),
+    "own assertion": Sign(Verdict.OWN_ASSERTION, ("builtins.AssertionError",), frames=(TEST,)),
+    "product assertion": Sign(Verdict.PRODUCT_ASSERTION, ("builtins.AssertionError",), frames=(TEST, PRODUCT)),
+    "in teardown": Sign(Verdict.FIXTURE_ERROR, node="done", phase="teardown"),
+    "any exception": Sign(Verdict.UNDECLARED_EXCEPTION),
+}
+# An own assertion needs no declaration, so it speaks before one; at import and in setup it is not the test's own.
+FIRST = {("declared", "own assertion"): "own assertion", ("declared", "suspect"): "suspect"}
+
+
+def together(*signs: Sign) -> dict[str, object] | None:
+    """The values of all signs, or None when two of them cannot hold at once."""
+    values: dict[str, object] = {}
+    for sign in signs:
+        single = {name: getattr(sign, name) for name in ("frames", "node", "phase", "xfail", "looks", "declared")}
+        parts = {f"told {key}": value for key, value in sign.told.items()}
+        parts |= {f"record {key}": value for key, value in sign.record.items()}
+        for key, value in {**{k: v for k, v in single.items() if v is not None}, **parts}.items():
+            if values.setdefault(key, value) != value:
+                return None
+    values["bases"] = tuple(base for sign in signs for base in sign.bases)
+    return values
+
+
+def reading_of(values: dict[str, object]) -> Reading:
+    told = {key.removeprefix("told "): value for key, value in values.items() if key.startswith("told ")}
+    kind = str(told.pop("type", "pkg.errors.Locked"))
+    exception = replace(raised(kind, ""), mro=(kind, *values["bases"]), **told)  # type: ignore[misc, arg-type]
+    exception = replace(exception, frames=values.get("frames", (TEST,)))  # type: ignore[arg-type]
+    expected = Expectation(frozenset({kind})) if values.get("declared") else Expectation()
+    phase, node = str(values.get("phase", "call")), values.get("node", "done")
+    record = red(exception, phase)
+    record.nodes[ID].phases[1] = replace(record.nodes[ID].phases[1], xfail=values.get("xfail"))  # type: ignore[arg-type]
+    if node == "open":
+        record.nodes[ID].finished = False
+        record.open_node = ID
+    elif node == "absent":
+        record.nodes.clear()
+        record.collect_errors["tests/test_a.py"] = exception
+    for key, value in values.items():
+        if key.startswith("record "):
+            setattr(record, key.removeprefix("record "), value)
+    return read_run(record, ID, LAYOUT, expected, values.get("looks", Looks()))  # type: ignore[arg-type]
+
+
+PAIRS = [
+    (first, second)
+    for number, first in enumerate(SIGNS)
+    for second in list(SIGNS)[number + 1 :]
+    if together(SIGNS[first], SIGNS[second]) is not None
+]
+
+
+@pytest.mark.parametrize("name", list(SIGNS))
+def test_a_rule_speaks_when_only_its_sign_is_there(name: str) -> None:
+    values = together(SIGNS[name])
+    assert values is not None
+    assert reading_of(values).verdict is SIGNS[name].verdict
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_of_two_rules_that_could_speak_the_earlier_one_does(first: str, second: str) -> None:
+    both = together(SIGNS[first], SIGNS[second])
+    alone = together(SIGNS[FIRST.get((first, second), first)])
+    assert both is not None
+    assert alone is not None
+    found, wanted = reading_of(both), reading_of(alone)
+    assert (found.verdict, found.symbol) == (wanted.verdict, wanted.symbol)
+
+
+def test_every_rule_is_in_a_pair_and_the_table_is_as_large_as_it_was_meant() -> None:
+    assert {name for pair in PAIRS for name in pair} == set(SIGNS)
+    assert len(PAIRS) > 200
+
+
+# --- runs of one test
+
+
+BAD_HEADS = [
+    ([OK, ENVIRONMENT, OWN], Verdict.ENVIRONMENT),
+    ([NOT_RUN, NOT_RUN], Verdict.NOT_RUN),
+    ([], Verdict.NOT_RUN),
+    ([OK, NOT_RUN], Verdict.FLAKY),
+    ([OK, OWN], Verdict.FLAKY),
+    ([OWN, OWN], Verdict.HEAD_RED),
+    ([HANG], Verdict.HEAD_RED),
+    ([NOT_RUN, OWN], Verdict.FLAKY),
+]
+
+
+@pytest.mark.parametrize("parent", [[], [OWN], [OK], [ENVIRONMENT], [HANG], [OWN, OK]], ids=str)
+@pytest.mark.parametrize(("head", "verdict"), BAD_HEADS)
+def test_what_the_commit_says_of_itself_comes_before_all_that_the_parent_says(
+    head: list[Reading], verdict: Verdict, parent: list[Reading]
+) -> None:
+    for expected in (Expectation(), Expectation(hang=True, crash=True), RACE):
+        judged = judge(ID, head, parent, expected)
+        assert (judged.verdict, judged.proof, judged.side) == (verdict, False, "head")
+
+
+KINDS = [verdict for verdict in Verdict if verdict not in (Verdict.HEAD_RED, Verdict.OWN_PROBABILISTIC)]
+
+
+@pytest.mark.parametrize("one", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+def test_two_runs_that_differ_are_never_better_than_flaky(one: Verdict, other: Verdict) -> None:
+    judged = judge(ID, [OK], [Reading(one), Reading(other)])
+    if one is other:
+        assert judged.verdict is one
+    else:
+        expected = Verdict.ENVIRONMENT if Verdict.ENVIRONMENT in (one, other) else Verdict.FLAKY
+        assert (judged.verdict, judged.proof) == (expected, False)
+
+
+WEAKEST_FIRST = [
+    (Verdict.ENVIRONMENT, raised("ModuleNotFoundError", "", name="yaml")),
+    (Verdict.FLAKY, raised("hypothesis.errors.Flaky")),
+    (Verdict.HANG, raised("Failed", "Timeout from pytest-timeout.", TEST, TIMEOUT_FRAME)),
+    (Verdict.MISSING_API, NEW_IMPORT),
+    (Verdict.FIXTURE_ERROR, raised("hypothesis.errors.InvalidArgument")),
+    (Verdict.PRODUCT_ASSERTION, raised("AssertionError", "", TEST, PRODUCT)),
+    (Verdict.UNDECLARED_EXCEPTION, raised("ValueError")),
+    (Verdict.DECLARED_EXCEPTION, raised("pkg.errors.Locked")),
+    (Verdict.OWN_ASSERTION, ASSERTION),
+]
+
+
+@pytest.mark.parametrize("strong", range(len(WEAKEST_FIRST)))
+@pytest.mark.parametrize("weak", range(len(WEAKEST_FIRST)))
+def test_of_two_failures_in_one_run_the_weaker_evidence_speaks(weak: int, strong: int) -> None:
+    verdict = WEAKEST_FIRST[min(weak, strong)][0]
+    first, second = WEAKEST_FIRST[weak][1], WEAKEST_FIRST[strong][1]
+    phases = run_of(Phase("call", "failed", raised=first), Phase("call", "failed", raised=second))
+    assert read_run(phases, ID, LAYOUT, DECLARED).verdict is verdict
+    group = raised("ExceptionGroup", "", members=(first, second))
+    assert read_exception(group, "call", LAYOUT, DECLARED).verdict is verdict
+
+
+# --- what was learned from commits
+
+
+@pytest.mark.parametrize(
+    ("exception", "expected"),
+    [
+        (raised("ImportError", "", TEST, PRODUCT, name="pkg.tpyo"), Verdict.UNDECLARED_EXCEPTION),
+        (raised("ImportError", "", TEST, PRODUCT, name="pkg.core", name_from="new"), Verdict.MISSING_API),
+        (raised("ModuleNotFoundError", "", TEST, PRODUCT, name="yaml"), Verdict.ENVIRONMENT),
+        (raised("AttributeError", "module 'pkg' has no attribute 'new'", TEST), Verdict.MISSING_API),
+        (raised("AttributeError", "module 'pkg' has no attribute 'old'", TEST), Verdict.UNDECLARED_EXCEPTION),
+        (
+            raised(
+                "AttributeError",
+                "module 'pkg' has no attribute 'new'",
+                TEST,
+                Frame("pkg/__init__.py", 2, "__getattr__"),
+            ),
+            Verdict.MISSING_API,
+        ),
+        (
+            raised("TypeError", "go() got an unexpected keyword argument 'limit'", TEST, PRODUCT),
+            Verdict.MISSING_API,
+        ),
+        (raised("doctest.DocTestFailure", "", Frame("pkg/core.py", 4, "go", doctest=True)), Verdict.OWN_ASSERTION),
+        (
+            raised("ExceptionGroup", "", TEST, members=(replace(ASSERTION, frames=()),)),
+            Verdict.OWN_ASSERTION,
+        ),
+    ],
+    ids=[
+        "an import of the product that nobody brings",
+        "an import of the product that the commit brings",
+        "an import of the product of a missing library",
+        "an attribute known by its words",
+        "an attribute that nobody brings",
+        "a module's __getattr__",
+        "a wrapper of the product",
+        "an example of a docstring",
+        "a member of a group that nobody raised",
+    ],
+)
+def test_an_exception_is_read_by_where_it_comes_from(exception: Raised, expected: Verdict) -> None:
+    assert read_exception(exception, "call", LAYOUT).verdict is expected
+
+
+def test_an_expected_failure_of_unittest_that_passes_has_not_run() -> None:
+    assert read_run(red(raised("Failed", "Unexpected success", LIBRARY)), ID, LAYOUT).verdict is Verdict.NOT_RUN
+    assert read_run(red(raised("Failed", "Unexpected success", TEST)), ID, LAYOUT).verdict is Verdict.OWN_ASSERTION
+
+
+def test_a_skipped_subtest_does_not_skip_its_test() -> None:
+    record = run_of(Phase("setup", "passed"), Phase("call", "skipped", skip="later"), Phase("call", "passed"))
+    assert read_run(record, ID, LAYOUT).verdict is Verdict.VACUOUS
+
+
+@pytest.mark.parametrize(("reader", "expected"), [("pkg/core.py", "own-assertion"), ("tests/a.py", "suspect")])
+def test_only_the_test_s_own_reading_of_product_source_is_suspect(reader: str, expected: str) -> None:
+    record = red(ASSERTION)
+    record.nodes[ID].reads.append("pkg/probe.py")
+    record.nodes[ID].readers["pkg/probe.py"] = reader
+    assert read_run(record, ID, LAYOUT).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "looks"),
+    [
+        (LAYOUT, Looks(assertions=((6, 8, frozenset({".returncode"})),), literals=frozenset({"--fresh"}))),
+        (
+            replace(LAYOUT, versions=frozenset({"__version__"})),
+            Looks(assertions=((6, 8, frozenset({".__version__"})),)),
+        ),
+    ],
+    ids=["the status of a run with a new option", "a version that is counted up"],
+)
+def test_an_assertion_that_says_only_what_is_new_is_suspect(layout: Layout, looks: Looks) -> None:
+    assert read_run(red(ASSERTION), ID, layout, looks=looks).verdict is Verdict.SUSPECT
+    elsewhere = replace(ASSERTION, frames=(Frame("tests/helper.py", 7, "run"),))
+    assert read_run(red(elsewhere), ID, layout, looks=looks).verdict is Verdict.OWN_ASSERTION
+
+
+@pytest.mark.parametrize(
+    ("module", "ours"),
+    [("pkg.core.x", True), ("space", True), ("space.one.x", True), ("space.two", False), ("pkgs", False)],
+)
+def test_a_namespace_belongs_to_the_repository_as_far_as_its_own_portions_go(module: str, ours: bool) -> None:
+    assert replace(LAYOUT, first_party=frozenset({"pkg", "space.one"})).is_first_party(module) is ours
