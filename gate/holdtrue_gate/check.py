@@ -78,7 +78,8 @@ class Options:
     """What the command line may say; None leaves it to `[tool.gate]`.
 
     `isolate`: replay in an environment built for the project. `jobs`: pytest processes at a time. `cache`: take the
-    records of replays that ran before, and keep those of new ones.
+    records of replays that ran before, and keep those of new ones. `allow_weakened`: tell what became less strict
+    without a reason, and do not fail for it.
     """
 
     runs: int | None = None
@@ -88,6 +89,7 @@ class Options:
     isolate: bool = False
     fork: bool | None = None
     cache: bool = False
+    allow_weakened: bool = False
     jobs: int = field(default_factory=lambda: max(1, min(os.cpu_count() or 1, 8)))
 
     def override(self, config: Config) -> Config:
@@ -264,10 +266,10 @@ def _check_commit(repository: Repository, sha: str, options: Options, executor: 
             problem = Problem("no-tests", f"the product changed ({shown}) and no test is new or changed", NO_TESTS_HINT)
             report = _problem_report(sha, commit.subject, plan.kind, parent, problem)
             # A deleted test leaves nothing to judge, and is asked all the same whether it would still pass.
-            return _with_weakened(report, plan, weakened_by(repository, plan, found, options, executor, owner))
+            return _with_weakened(report, plan, weakened_by(repository, plan, found, options, executor, owner), options)
         made = decision.decide(plan.kind, False, plan.has_finding, ())
         report = CommitReport(sha, parent, commit.subject, plan.kind, made.result, made.reason)
-        return _with_weakened(report, plan, expectations.unasked(found))
+        return _with_weakened(report, plan, expectations.unasked(found), options)
     return _replayed(repository, plan, found, options, executor, owner)
 
 
@@ -281,8 +283,11 @@ def weakened_by(
         return expectations.ask(lab, repository, plan, found, ())
 
 
-def _with_weakened(report: CommitReport, plan: Plan, answer: expectations.Answer) -> CommitReport:
-    weakened = weaken.explained(answer.weakened, weaken.reasons(plan.commit.trailers))
+def _with_weakened(report: CommitReport, plan: Plan, answer: expectations.Answer, options: Options) -> CommitReport:
+    given = weaken.reasons(plan.commit.trailers)
+    if options.allow_weakened:
+        given.append(("", "allowed by the caller"))
+    weakened = weaken.explained(answer.weakened, given)
     made = decision.with_weakened(decision.Decision(report.result, report.blocking, report.reason), weakened)
     return replace(
         report, result=made.result, reason=made.reason, weakened=weakened, notes=(*report.notes, *answer.notes)
@@ -311,14 +316,14 @@ def _replayed(
                 raise
             problem = Problem(error.code, error.message, error.hint)
             report = _problem_report(commit.sha, commit.subject, plan.kind, plan.parent, problem)
-            return _with_weakened(report, plan, expectations.unasked(found))
+            return _with_weakened(report, plan, expectations.unasked(found), options)
     ran = [test for test in tests if not (test.side == "head" and test.verdict is Verdict.NOT_RUN)]
     if not ran and plan.product:
         what = "no test was collected from the changed test files" if not tests else "every new test is skipped"
         report = _problem_report(
             commit.sha, commit.subject, plan.kind, plan.parent, Problem("no-tests", what, NO_TESTS_HINT), tests
         )
-        return _with_weakened(report, plan, answer)
+        return _with_weakened(report, plan, answer, options)
     made = decision.decide(plan.kind, bool(plan.product), plan.has_finding, tests)
     unpinned = [ablate.place(hunk) for hunk in hunks if hunk.status is Status.UNPINNED]
     made = decision.with_hunks(made, unpinned, required=plan.config.require_pinned)
@@ -336,7 +341,7 @@ def _replayed(
         blocking=made.blocking,
         hunks=hunks,
     )
-    return _with_weakened(report, plan, answer)
+    return _with_weakened(report, plan, answer, options)
 
 
 def _ablated(

@@ -90,6 +90,12 @@ def gate() -> None:
     help="Start pytest anew for each run, instead of forking after it has collected.",
 )
 @click.option("--no-cache", "no_cache", is_flag=True, help="Run every replay, and keep no record of it.")
+@click.option(
+    "--allow-weakened",
+    "allow_weakened",
+    is_flag=True,
+    help="Tell which tests became less strict without a reason, and do not fail for it.",
+)
 @click.option("--ablate", "ablate", is_flag=True, help="For a fix, also ask which of its hunks the new tests need.")
 @json_option
 @commit_report_option
@@ -104,6 +110,7 @@ def check_command(
     isolate: bool,
     no_fork: bool,
     no_cache: bool,
+    allow_weakened: bool,
     ablate: bool,
     as_json: bool,
     reports: tuple[tuple[str, Path], ...],
@@ -141,6 +148,7 @@ def check_command(
         isolate=isolate,
         fork=False if no_fork else None,
         cache=not no_cache,
+        allow_weakened=allow_weakened,
         **({} if jobs is None else {"jobs": jobs}),
     )
     if not as_json:

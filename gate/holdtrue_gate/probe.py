@@ -339,7 +339,7 @@ def _lent_modules() -> dict[str, str]:
 
 def _watch_start(arguments: tuple[Any, ...]) -> None:
     """A child that was given another path than this replay's, or told to ignore it, may run the installed project."""
-    executable, given, _, environment = (*arguments, None, None, None, None)[:4]
+    executable, given, place_of_work, environment = (*arguments, None, None, None, None)[:4]
     words = [given] if isinstance(given, (str, bytes)) else list(given or ())
     texts = [os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike))]
     if not texts or os.getpid() != _PID:
@@ -356,9 +356,21 @@ def _watch_start(arguments: tuple[Any, ...]) -> None:
             text += start.decode("utf-8", "replace")
         elif "python" not in program.rpartition("/")[2]:
             return
+    # A path that leads into the tree gives the tree's code, whoever wrote it; and so does the folder it begins in.
+    entries = [] if ignores or not path else os.fsdecode(path).split(os.pathsep)
+    if not ignores and {"-c", "-m"} & set(texts[1:3]):
+        entries.insert(0, os.fsdecode(place_of_work) if place_of_work else os.getcwd())  # noqa: PTH109
     for name, place in _LENT.items():
-        if re.search(r"(?<![\w/])" + re.escape(name) + r"\b", text):
+        if re.search(r"(?<![\w/])" + re.escape(name) + r"\b", text) and not _in_tree(name, entries):
             _emit(e="foreign", module=name, file=place)
+
+
+def _in_tree(name: str, entries: list[str]) -> bool:
+    """Whether the first of the path's entries that holds a module or package lies in the tree."""
+    for entry in entries:
+        if os.path.exists(entry + os.sep + name) or os.path.exists(entry + os.sep + name + ".py"):  # noqa: PTH110
+            return (os.path.realpath(entry) + os.sep).startswith(_ROOT + os.sep)
+    return False
 
 
 # --- source reading

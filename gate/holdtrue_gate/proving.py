@@ -39,7 +39,7 @@ class ProofJob:
 
     directory: Path
     sha: str
-    options: Options = field(default_factory=lambda: Options(cache=True))
+    options: Options = field(default_factory=lambda: Options(cache=True, allow_weakened=True))
 
 
 @dataclass(frozen=True)

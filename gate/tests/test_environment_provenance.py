@@ -186,6 +186,15 @@ def test_a_child_that_is_kept_from_the_tree_and_runs_the_install_cannot_be_judge
 
 
 @posix
+def test_a_child_whose_own_path_leads_into_the_tree_runs_the_tree(tmp_path: Path, venv: Venv) -> None:
+    own = "env={'PYTHONPATH': __import__('os').path.abspath(__file__ + '/../../src')}"
+    test = textwrap.dedent(CALLED).replace("COMMAND", f"[{str(venv.python)!r}, '-m', 'shop', '1'], {own}")
+    toy = built(tmp_path / "checkout", test)
+    by_path_file(venv, toy.root / "src")
+    assert only(toy.judged(python=venv.python)).verdict == "own-assertion"
+
+
+@posix
 def test_a_child_that_ignores_the_environment_and_runs_the_install_cannot_be_judged(tmp_path: Path, venv: Venv) -> None:
     test = textwrap.dedent(CALLED).replace("COMMAND", f"[{str(venv.python)!r}, '-I', '-m', 'shop', '1']")
     toy = built(tmp_path / "checkout", test)

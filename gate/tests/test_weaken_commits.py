@@ -70,6 +70,8 @@ def test_a_proved_fix_that_deletes_a_test_fails_and_passes_with_a_reason(make: M
     commit = toy.judged()
     assert (commit.result, weakened(commit)) == ("fail", [("test_tax", "deleted", True)])
     assert commit.tests[0].proof
+    allowed = toy.judged(allow_weakened=True)
+    assert (allowed.result, weakened(allowed)) == ("pass", [("test_tax", "deleted", False)])
     explained = make("explained")
     explained.commit("fix: price is one too high\n\nTest-change: tax is asked by the bookkeeper now", files)
     commit = explained.judged()
