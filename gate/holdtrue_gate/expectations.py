@@ -127,10 +127,11 @@ def _note(silent: Sequence[str]) -> str:
 
 
 def _line_of(repository: Repository, plan: Plan, old: Old) -> str:
-    """The source line at which an old test failed."""
+    """The source line at which an old test failed: its own, or one of the commit's product."""
     for one in old.red.values():
         file, _, line = (one.location or "").rpartition(":")
-        source = repository.text(plan.base, file) if file else None
+        side = plan.base if plan.config.test_rules.matches(file) else plan.head
+        source = repository.text(side, file) if file else None
         lines = source.decode("utf-8", "replace").splitlines() if source is not None else []
         if line.isdigit() and 0 < int(line) <= len(lines):
             return snippet(lines[int(line) - 1])

@@ -70,6 +70,7 @@ _ATTRIBUTE = "builtins.AttributeError"
 _TYPE = "builtins.TypeError"
 _NAME = "builtins.NameError"
 _EXIT = "builtins.SystemExit"
+_WARNING = "builtins.Warning"
 _ASSERTION = "builtins.AssertionError"
 _OUTCOME = "_pytest.outcomes.OutcomeException"
 _DOCTEST = "doctest.DocTestFailure"
@@ -447,6 +448,12 @@ def read_exception(
             )
     if _declared(raised, expected):
         return _reading(Verdict.DECLARED_EXCEPTION, raised, phase, "raises what its finding declares", frame=frame)
+    if phase == "collect" and raised.is_a(_WARNING) and raised.frames and not raised.frames[-1].inside:
+        # An installed library warns of what was in order when the commit was made, and the project makes errors of it.
+        reason = (
+            "its file could not be imported: an installed library warns, and the project's settings make it an error"
+        )
+        return _reading(Verdict.ENVIRONMENT, raised, phase, reason, frame=frame)
     if phase == "collect":
         return _reading(Verdict.UNDECLARED_EXCEPTION, raised, phase, "its file could not be imported", frame=frame)
     if in_fixture or phase == "teardown":

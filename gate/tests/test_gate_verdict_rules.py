@@ -42,6 +42,7 @@ def raised(kind: str, message: str = "", *frames: Frame, **more: object) -> Rais
         "Failed": ("_pytest.outcomes.OutcomeException",),
         "pkg.errors.Broken": ("builtins.AssertionError",),
         "unittest.case.Own": ("builtins.AssertionError",),
+        "DeprecationWarning": ("builtins.Warning",),
     }
     name = kind if "." in kind else f"builtins.{kind}"
     return Raised(name, (name, *bases.get(kind, ())), message, frames=frames or (TEST,), **more)  # type: ignore[arg-type]
@@ -295,6 +296,24 @@ EXCEPTIONS = [
     ("an exception in teardown", raised("ValueError", "", TEST), "teardown", Verdict.FIXTURE_ERROR),
     ("an exception at import", raised("ValueError", "", TEST, PRODUCT), "collect", Verdict.UNDECLARED_EXCEPTION),
     ("an assertion at import", ASSERTION, "collect", Verdict.UNDECLARED_EXCEPTION),
+    (
+        "a library's warning at import",
+        raised("DeprecationWarning", "", PRODUCT, LIBRARY),
+        "collect",
+        Verdict.ENVIRONMENT,
+    ),
+    (
+        "the product's warning at import",
+        raised("DeprecationWarning", "", PRODUCT),
+        "collect",
+        Verdict.UNDECLARED_EXCEPTION,
+    ),
+    (
+        "a library's warning in a test",
+        raised("DeprecationWarning", "", TEST, LIBRARY),
+        "call",
+        Verdict.UNDECLARED_EXCEPTION,
+    ),
     (
         "a group of own assertions",
         raised("ExceptionGroup", "", members=(ASSERTION, ASSERTION)),

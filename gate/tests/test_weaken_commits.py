@@ -193,6 +193,18 @@ def test_a_red_that_the_parent_has_too_is_no_changed_expectation(make: Make) -> 
     assert (commit.weakened, commit.result) == ((), "pass")
 
 
+def test_an_old_test_that_the_product_stops_is_shown_with_the_line_of_the_commit(make: Make) -> None:
+    toy = make()
+    toy.commit("a refusal", {"test_shop.py": TESTS + "\n\ndef test_odd():\n    price(-1)\n"})
+    refusing = "# refuses\n# what is\n# below zero\n" + FIXED.replace(
+        "def price(n):\n", "def price(n):\n    if n < 0:\n        raise ValueError(n)\n", 1
+    )
+    test = TESTS + "\n\ndef test_odd():\n    import pytest\n    pytest.raises(ValueError, price, -1)\n"
+    toy.commit("fix: refuse what is below zero", {"shop.py": refusing, "test_shop.py": test})
+    items = {item.kind: item for item in toy.judged().weakened}
+    assert items["changed-expectation"].before == "raise ValueError(n)"
+
+
 def test_a_changed_helper_is_no_test_that_could_not_be_run(make: Make) -> None:
     toy = make()
     helped = TESTS.replace("assert tax(10) == 2", "assert tax(ten()) == 2") + "\n\ndef ten():\n    return {ten}\n"
