@@ -17,7 +17,7 @@ from holdtrue_gate.errors import CannotJudgeError
 from holdtrue_gate.finding_toml import literal
 from holdtrue_gate.findings import FILE, FOLDER
 
-_ID = re.compile(r"(F-(?P<number>[0-9]{4,}))(?:-.*)?\Z")
+_ID = re.compile(r"\.?(F-(?P<number>[0-9]{4,}))(?:-.*)?\Z")
 _SLUG_LENGTH = 60
 _TRIES = 10_000
 
@@ -95,7 +95,8 @@ def make(root: Path, draft: Draft, taken: Iterable[int]) -> Made:
     folder.mkdir(exist_ok=True)
     for _ in range(_TRIES):
         number = max(elsewhere | numbers(root), default=0) + 1
-        reserved = folder / f"F-{number:04d}"
+        # Hidden until it is whole: whoever reads the findings meanwhile must not meet half of one.
+        reserved = folder / f".F-{number:04d}"
         try:
             reserved.mkdir()
         except FileExistsError:
@@ -118,7 +119,7 @@ def _number(path: Path) -> int | None:
 
 
 def _fill(root: Path, reserved: Path, draft: Draft) -> Made:
-    id_ = reserved.name
+    id_ = reserved.name.removeprefix(".")
     slug = slug_of(draft.title)
     folder = f"{FOLDER}/{id_}-{slug}"
     texts: dict[str, str] = {}
