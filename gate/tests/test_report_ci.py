@@ -170,7 +170,7 @@ def fake(tmp_path: Path) -> Path:
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\nexit "${{ENDS:-0}}"\n')
     program.chmod(0o755)
-    (tmp_path / "work").mkdir()
+    (tmp_path / "checkout").mkdir()
     return tmp_path
 
 
@@ -184,7 +184,7 @@ def github_step(fake: Path, **variables: str) -> tuple[int, list[str], dict[str,
     }  # fmt: skip
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-        cwd=fake / "work",
+        cwd=fake / "checkout",
         env={"PATH": os.environ["PATH"]} | given | variables,
         capture_output=True,
         text=True,
@@ -209,14 +209,14 @@ def github_step(fake: Path, **variables: str) -> tuple[int, list[str], dict[str,
 def test_the_action_asks_for_the_commits_of_the_event(fake: Path, base: str, given: str, asked: str) -> None:
     code, called, told = github_step(fake, BASE=base, GIVEN_RANGE=given)
     assert (code, called[:2], told["result"]) == (0, ["check", asked], "pass")
-    assert f"sarif={fake}/work/gate-reports/gate.sarif" in called
+    assert f"sarif={fake}/checkout/gate-reports/gate.sarif" in called
     assert not list(fake.rglob("pwned"))
 
 
 @pytest.mark.parametrize(("ends", "result"), [("0", "pass"), ("1", "fail"), ("2", "error"), ("3", "cannot-judge")])
 def test_the_action_ends_as_the_gate_does_and_says_how(fake: Path, ends: str, result: str) -> None:
     code, called, told = github_step(fake, ENDS=ends, GIVEN_ARGUMENTS="--runs 5  --timeout 9", GIVEN_REPORTS="a b")
-    assert (code, told) == (int(ends), {"result": result, "reports": f"{fake}/work/a b"})
+    assert (code, told) == (int(ends), {"result": result, "reports": f"{fake}/checkout/a b"})
     assert called[-4:] == ["--runs", "5", "--timeout", "9"]
 
 
@@ -233,7 +233,7 @@ def test_the_action_ends_as_the_gate_does_and_says_how(fake: Path, ends: str, re
 )
 def test_the_gitlab_job_asks_for_the_commits_of_its_pipeline(fake: Path, variables: dict[str, str], asked: str) -> None:
     (script,) = load(GITLAB)[".gate"]["script"]
-    shutil.copytree(fake / "gate", fake / "work/.gate-venv")
+    shutil.copytree(fake / "gate", fake / "checkout/.gate-venv")
     python = fake / "bin/python"
     python.parent.mkdir()
     python.write_text("#!/bin/sh\n")
@@ -241,7 +241,7 @@ def test_the_gitlab_job_asks_for_the_commits_of_its_pipeline(fake: Path, variabl
     given = {"GATE_RANGE": "", "GATE_ARGUMENTS": "--runs 5", "CI_COMMIT_SHA": "b" * 40}
     done = subprocess.run(
         ["sh", "-c", script],
-        cwd=fake / "work",
+        cwd=fake / "checkout",
         env={"PATH": f"{python.parent}:{os.environ['PATH']}"} | given | variables,
         capture_output=True,
         text=True,
